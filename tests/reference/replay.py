@@ -174,8 +174,8 @@ def main():
         mine, gap = ours.get(first + i), math.nan
         if mine is not None:
             gap = abs(mine - loss) / abs(loss)
-            worst = gap if not gap <= worst else worst  # a NaN must win
-            compared += 1
+            gap = math.inf if math.isnan(gap) else gap  # max() would lose a NaN
+            worst, compared = max(worst, gap), compared + 1
         shown = math.nan if mine is None else mine
         print(f"{first + i:6d} {shown:13.7f} {loss:13.7f} {gap:10.1e} {norm:10.4f}", flush=True)
 
