@@ -1,0 +1,62 @@
+// A trained tensor, and all that optimizers, reducers and checkpoints need to know of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+// Over which ranks a gradient is summed: ordinary parameters over all of them, parameters that
+// are split over the `model` axis (streams, experts) over the `data` axis only.
+enum class ReduceGroup : uint8_t { kAll, kData };
+
+// Which kind of optimizer owns a parameter: one that works element by element, or one that needs
+// a whole matrix.
+enum class Owner : uint8_t { kAdamw, kMatrix };
+
+// How a parameter is filled before the first step. Random numbers are keyed by the run's seed, the
+// parameter's name and the element's index in the logical tensor.
+struct Init {
+  enum class Kind : uint8_t { kConstant, kNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  float value = 0;  // the constant, the standard deviation, or the bound
+
+  static Init constant(float value) { return {Kind::kConstant, value}; }
+
+  static Init normal(float std_dev) { return {Kind::kNormal, std_dev}; }
+
+  static Init uniform(float bound) { return {Kind::kUniform, bound}; }
+};
+
+// Its address is stable from construction on: tapes, stores and reducers point to it.
+struct Param {
+  std::string name;         // logical, unique in the model: "h.0.attn.c_attn.weight"
+  Shape shape;              // of this rank's part
+  Shape global_shape;       // of the logical tensor; equal to `shape` unless split along axis 0
+  int64_t slice_begin = 0;  // first index of axis 0 that is this rank's
+
+  Init init;
+  DType compute = DType::kF32;  // the type that ops read; fp32 for norms, biases, scalars
+  ReduceGroup reduce = ReduceGroup::kAll;
+  Owner owner = Owner::kAdamw;
+  bool decay = false;  // whether weight decay applies
+  float lr_scale = 1;  // multiplies the learning rate
+
+  Tensor value;       // `compute`; round(master) in bf16 runs, else master itself
+  Tensor master;      // fp32 (float64 in float64 runs): what the optimizer updates and a save keeps
+  Tensor grad;        // the master's type; summed over micro-batches and ranks
+  bool fresh = true;  // `grad` is stale: the next gradient overwrites it
+
+  Param() = default;
+
+  Param(std::string param_name, Shape param_shape, Init param_init, bool decays = false)
+      : name(std::move(param_name)),
+        shape(param_shape),
+        global_shape(param_shape),
+        init(param_init),
+        decay(decays) {}
+};
+
+}  // namespace anabranch

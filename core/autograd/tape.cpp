@@ -1,0 +1,113 @@
+#include "core/autograd/tape.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/tensor/accumulate.h"
+
+namespace anabranch {
+
+Var Tape::input(Tensor value) {
+  grads_.emplace_back();
+  return {std::move(value), this, static_cast<int>(grads_.size()) - 1};
+}
+
+Var Tape::record(const char* op, Tensor y, std::vector<Param*> params, Backward backward) {
+  return record_many(op, {std::move(y)}, std::move(params),
+                     [backward = std::move(backward)](Tape& tape, std::span<Tensor> dys) {
+                       backward(tape, dys.front());
+                     })
+      .front();
+}
+
+std::vector<Var> Tape::record_many(const char* op, std::vector<Tensor> ys,
+                                   std::vector<Param*> params, BackwardMany backward) {
+  for (Param* w : params) {
+    if (uses_[w]++ == 0) params_.push_back(w);
+  }
+  const auto first = static_cast<int>(grads_.size());
+  const auto outputs = static_cast<int>(ys.size());
+  grads_.resize(grads_.size() + ys.size());
+  if (mode_ != Mode::kDry) {
+    nodes_.push_back({op, first, outputs, std::move(params), std::move(backward)});
+  }
+  std::vector<Var> vars;
+  vars.reserve(ys.size());
+  for (int i = 0; i < outputs; ++i) {
+    vars.emplace_back(std::move(ys[static_cast<size_t>(i)]), this, first + i);
+  }
+  return vars;
+}
+
+void Tape::backward(const Var& loss) {
+  AB_CHECK(loss.value().count() == 1, "backward from a tensor of shape ", loss.shape(),
+           "; only a scalar loss has an implied gradient of 1");
+  Tensor one = loss.value().like("seed");
+  dispatch(one.dtype(), [&]<class T>() { *one.data<T>() = T(1); });
+  backward(loss, one);
+}
+
+void Tape::backward(const Var& y, Tensor dy) {
+  AB_CHECK(y.tape() == this, "backward from a Var of another tape");
+  AB_CHECK(mode_ != Mode::kDry, "a dry tape has nothing to run backward");
+  AB_CHECK(y.shape() == dy.shape(), "the seed is ", dy.shape(), " but the output ", y.shape());
+  give(y, std::move(dy));
+  while (!nodes_.empty()) {
+    Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    run(node);
+    node.backward = nullptr;  // frees what it kept before a reducer starts work
+    for (Param* w : node.params) {
+      if (--uses_[w] == 0 && on_grad_ready) on_grad_ready(*w);
+    }
+  }
+}
+
+void Tape::run(Node& node) {
+  std::vector<Tensor> dys(static_cast<size_t>(node.outputs));
+  bool any = false;
+  for (size_t i = 0; i < dys.size(); ++i) {
+    dys[i] = std::exchange(grads_[static_cast<size_t>(node.first_output) + i], {});
+    any = any || !dys[i].empty();
+  }
+  if (!any || !node.backward) return;
+  const Span span(trace_, Lane::kCompute, node.op);
+  try {
+    node.backward(*this, dys);
+  } catch (const Error& error) {
+    throw Error(error.fault(), join("backward of ", node.op, ": ", error.what()));
+  }
+}
+
+GradSink Tape::grad(const Var& x) {
+  AB_CHECK(wants(x), "a gradient was asked for a Var of another tape");
+  Tensor& g = grads_[static_cast<size_t>(x.id())];
+  if (g.empty()) {
+    g = x.value().like("gradient");
+    return {g, false};
+  }
+  if (!g.unique()) g = g.clone("gradient");  // someone still reads it
+  return {g, true};
+}
+
+GradSink Tape::grad(Param& w) {
+  if (w.grad.empty()) w.grad = w.value.like(w.shape, accumulator_of(w.value.dtype()), "gradient");
+  return {w.grad, !std::exchange(w.fresh, false)};
+}
+
+void Tape::give(const Var& x, const Tensor& dx) {
+  if (!wants(x)) return;
+  Tensor& g = grads_[static_cast<size_t>(x.id())];
+  if (g.empty()) {
+    g = dx;
+    return;
+  }
+  if (!g.unique()) g = g.clone("gradient");
+  accumulate(g, dx);
+}
+
+Tensor Tape::take_grad(const Var& x) {
+  return std::exchange(grads_[static_cast<size_t>(x.id())], {});
+}
+
+}  // namespace anabranch

@@ -1,0 +1,68 @@
+// The memory of a rank's tensors: a caching allocator in stream order, with a tag on every block.
+//
+// Fresh pages are slow on virtual machines and cudaMalloc stalls a GPU, so blocks are kept when
+// freed and handed out again. A block freed on a rank's compute stream may be reused at once by
+// later work of that stream; whoever uses it on another stream or thread holds a reference to it
+// until that work is done. On a CPU, program order is that stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tensor/device.h"
+
+namespace anabranch {
+
+class Pool {
+ public:
+  struct Usage {
+    int64_t live = 0;    // bytes asked for and not yet given back
+    int64_t peak = 0;    // highest `live`
+    int64_t blocks = 0;  // allocations ever made
+  };
+
+  explicit Pool(Device device = {}) : device_(device) {}
+
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  [[nodiscard]] Device device() const { return device_; }
+
+  // `bytes` of memory aligned to 64, uninitialised. `tag` says who holds it; a string literal.
+  // Throws Error if memory runs out, naming what holds how much.
+  void* allocate(size_t bytes, const char* tag);
+  void release(void* block);
+
+  // Gives the cached blocks back to the system.
+  void trim();
+
+  [[nodiscard]] Usage usage() const;
+  // Live bytes by tag, largest first.
+  [[nodiscard]] std::vector<std::pair<std::string, int64_t>> live_by_tag() const;
+  // Bytes taken from the system, live or cached.
+  [[nodiscard]] int64_t reserved() const;
+
+ private:
+  struct Block {
+    size_t capacity, bytes;
+    const char* tag;
+  };
+
+  [[nodiscard]] std::string report() const;  // the holders, for an error; lock held
+
+  Device device_;
+  mutable std::mutex lock_;
+  std::multimap<size_t, void*> free_;      // by capacity
+  std::unordered_map<void*, Block> live_;  // by address; never iterated on a result path
+  Usage usage_;
+  int64_t reserved_ = 0;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,78 @@
+#include "core/tensor/tensor.h"
+
+#include <utility>
+
+#include "core/tensor/memory.h"
+
+namespace anabranch {
+
+struct Tensor::Buffer {
+  Buffer(size_t size, std::shared_ptr<Pool> from, const char* tag)
+      : bytes(size), pool(std::move(from)) {
+    block = pool ? pool->allocate(bytes, tag) : memory::allocate(Device{}, bytes);
+    AB_CHECK(block != nullptr, "no memory for ", bytes, " bytes of '", tag, "'");
+  }
+
+  ~Buffer() {
+    if (pool) {
+      pool->release(block);
+    } else {
+      memory::release(Device{}, block, bytes);
+    }
+  }
+
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  size_t bytes;
+  std::shared_ptr<Pool> pool;
+  void* block;
+};
+
+Tensor::Tensor(Shape shape, DType type, const std::shared_ptr<Pool>& pool, const char* tag)
+    : shape_(shape), count_(shape.count()), dtype_(type) {
+  buffer_ = std::make_shared<Buffer>(bytes(), pool, tag);
+  base_ = static_cast<std::byte*>(buffer_->block);
+}
+
+Device Tensor::device() const {
+  return buffer_ && buffer_->pool ? buffer_->pool->device() : Device{};
+}
+
+std::shared_ptr<Pool> Tensor::pool() const { return buffer_ ? buffer_->pool : nullptr; }
+
+Tensor Tensor::view(int64_t offset, Shape shape) const {
+  AB_CHECK(0 <= offset && offset + shape.count() <= count_, "a view of ", shape, " at ", offset,
+           " leaves a tensor of ", count_, " elements");
+  Tensor t(*this);
+  t.base_ = base_ + offset * size_of(dtype_);
+  t.shape_ = shape;
+  t.count_ = shape.count();
+  return t;
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  AB_CHECK(shape.count() == count_, "cannot see ", shape_, " as ", shape);
+  return view(0, shape);
+}
+
+Tensor Tensor::clone(const char* tag) const {
+  Tensor t = like(tag);
+  t.copy_from(*this);
+  return t;
+}
+
+void Tensor::fill_zero() { memory::fill_zero(device(), raw(), bytes()); }
+
+void Tensor::copy_from(const Tensor& from) {
+  AB_CHECK(from.count_ == count_ && from.dtype_ == dtype_, "cannot copy ", name_of(from.dtype_),
+           from.shape_, " to ", name_of(dtype_), shape_);
+  memory::copy(raw(), device(), from.raw(), from.device(), bytes());
+}
+
+void Tensor::check_access(DType type) const {
+  AB_CHECK(type == dtype_, "a tensor of ", name_of(dtype_), " was read as ", name_of(type));
+  AB_CHECK(device().is_cpu(), "memory of a GPU was read from the host");
+}
+
+}  // namespace anabranch

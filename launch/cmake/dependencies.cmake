@@ -1,0 +1,39 @@
+# What we link, found once; see the table that configure prints.
+
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+# The C interface from C++: else mpi.h pulls in the C++ bindings, which need -lmpi_cxx.
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(yaml-cpp REQUIRED CONFIG)
+find_package(prometheus-cpp REQUIRED CONFIG)
+find_package(dnnl REQUIRED CONFIG)  # its config asks for OpenCL: ocl-icd-opencl-dev
+find_package(nlohmann_json REQUIRED CONFIG)
+find_package(CLI11 REQUIRED CONFIG)
+find_package(fmt REQUIRED CONFIG)
+find_package(spdlog REQUIRED CONFIG)
+find_package(zstd REQUIRED CONFIG)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+find_package(Parquet QUIET CONFIG)  # optional: Arrow C++ is not in Debian 12
+
+# Third-party headers are not ours to warn about.
+foreach(target IN ITEMS prometheus-cpp::pull prometheus-cpp::core spdlog::spdlog CLI11::CLI11)
+  get_target_property(include_dirs ${target} INTERFACE_INCLUDE_DIRECTORIES)
+  if(include_dirs)
+    set_target_properties(${target} PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+                                               "${include_dirs}")
+  endif()
+endforeach()
+
+if(Parquet_FOUND)
+  set(ab_parquet "Arrow ${Parquet_VERSION}")
+else()
+  set(ab_parquet "absent: Parquet input is refused with a clear error")
+endif()
+message(STATUS "anabranch: build ${CMAKE_BUILD_TYPE}, sanitizers '${AB_SANITIZE}', loops ${AB_LOOPS}")
+message(STATUS "  MPI      ${MPI_CXX_VERSION}   HDF5 ${HDF5_VERSION}   oneDNN ${dnnl_VERSION}")
+message(STATUS "  CUDA     ${AB_CUDA}")
+message(STATUS "  Parquet  ${ab_parquet}")

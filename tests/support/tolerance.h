@@ -1,0 +1,32 @@
+// How far a computed value may be from the right one: the one table of the tests.
+#pragma once
+
+#include "core/tensor/dtype.h"
+
+namespace anabranch::test {
+
+struct Tolerance {
+  double relative;  // of the magnitude of the expected value
+  double absolute;
+};
+
+// An op's output or gradient against a float64 reference: rounding of the type, times the length
+// of the sums involved.
+inline Tolerance op_tolerance(DType type) {
+  switch (type) {
+    case DType::kF64:
+      return {1e-11, 1e-12};
+    case DType::kBF16:
+      return {2e-2, 2e-2};
+    default:
+      return {2e-5, 2e-5};
+  }
+}
+
+inline constexpr Tolerance kGradCheck{1e-6, 1e-8};  // float64 against finite differences
+inline constexpr Tolerance kModelF64{1e-9, 1e-12};  // whole models in float64 against PyTorch
+inline constexpr Tolerance kModelF32{1e-5, 1e-6};   // whole models in float32 against float64
+inline constexpr Tolerance kLayouts{1e-5, 0};       // losses on N ranks against one rank
+inline constexpr Tolerance kExact{0, 0};
+
+}  // namespace anabranch::test
