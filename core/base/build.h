@@ -23,5 +23,5 @@ inline constexpr bool kSanitized = false;
 #if defined(AB_WITHOUT_CLONES) || !defined(__x86_64__) || defined(__clang__)
 #define AB_CLONES
 #else
-#define AB_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
+#define AB_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #endif
