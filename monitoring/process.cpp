@@ -1,0 +1,16 @@
+#include "monitoring/process.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+namespace anabranch {
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total_pages = 0, resident_pages = 0;
+  if (!(statm >> total_pages >> resident_pages)) return 0;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace anabranch

@@ -1,0 +1,11 @@
+// What the system says of this process.
+#pragma once
+
+#include <cstdint>
+
+namespace anabranch {
+
+// Resident memory of this process in bytes; 0 where the system does not tell.
+[[nodiscard]] int64_t resident_bytes();
+
+}  // namespace anabranch

@@ -1,0 +1,105 @@
+#include "runtime/checkpoint/directory.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "data/hdf5/raw_file.h"
+
+namespace anabranch {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kPrefix = "step-";
+constexpr const char* kTemporary = ".saving-";  // also what is being removed
+constexpr const char* kManifest = "manifest.json";
+
+std::string name_of_step(int64_t step) {
+  std::string digits = std::to_string(step);
+  digits.insert(0, digits.size() < 8 ? 8 - digits.size() : 0, '0');
+  return kPrefix + digits;
+}
+
+// The step of a name like step-00001000, or -1.
+int64_t step_of(const std::string& name) {
+  const size_t skip = std::strlen(kPrefix);
+  if (name.size() < skip + 8 || name.rfind(kPrefix, 0) != 0) return -1;
+  int64_t step = -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, failure] = std::from_chars(name.data() + skip, end, step);
+  return failure == std::errc() && stop == end ? step : -1;
+}
+
+void check(const std::error_code& failure, const char* what, const fs::path& path) {
+  if (failure) throw io_error("cannot ", what, " ", path.string(), ": ", failure.message());
+}
+
+}  // namespace
+
+fs::path CheckpointDirectory::at(int64_t step) const { return path_ / name_of_step(step); }
+
+fs::path CheckpointDirectory::temporary(int64_t step) const {
+  return path_ / (kTemporary + name_of_step(step));
+}
+
+std::vector<int64_t> CheckpointDirectory::steps() const {
+  std::vector<int64_t> found;
+  std::error_code failure;
+  for (const auto& item : fs::directory_iterator(path_, failure)) {
+    const int64_t step = step_of(item.path().filename().string());
+    if (step >= 0 && fs::exists(item.path() / kManifest)) found.push_back(step);
+  }
+  std::ranges::sort(found, std::greater<>());
+  return found;
+}
+
+void CheckpointDirectory::begin(int64_t step) const {
+  std::error_code failure;
+  fs::remove_all(temporary(step), failure);
+  fs::create_directories(temporary(step), failure);
+  check(failure, "create", temporary(step));
+}
+
+void CheckpointDirectory::publish(int64_t step) const {
+  sync_folder(temporary(step).string());
+  if (fs::exists(at(step))) remove(at(step));
+  std::error_code failure;
+  fs::rename(temporary(step), at(step), failure);
+  check(failure, "publish", at(step));
+  sync_folder(path_.string());
+}
+
+void CheckpointDirectory::remove_remains() const {
+  std::error_code failure;
+  std::vector<fs::path> remains;
+  for (const auto& item : fs::directory_iterator(path_, failure)) {
+    const std::string name = item.path().filename().string();
+    const bool unfinished = step_of(name) >= 0 && !fs::exists(item.path() / kManifest);
+    if (unfinished || name.rfind(kTemporary, 0) == 0) remains.push_back(item.path());
+  }
+  for (const fs::path& path : remains) fs::remove_all(path, failure);
+}
+
+void CheckpointDirectory::remove(const fs::path& checkpoint) const {
+  // Renamed first: a kill in the middle must not leave a folder that looks whole.
+  const fs::path doomed = path_ / (kTemporary + checkpoint.filename().string() + ".old");
+  std::error_code failure;
+  fs::remove_all(doomed, failure);
+  fs::rename(checkpoint, doomed, failure);
+  check(failure, "remove", checkpoint);
+  fs::remove_all(doomed, failure);
+}
+
+void CheckpointDirectory::prune(int64_t keep_last, int64_t keep_every, int64_t newest_good) const {
+  int64_t kept = 0;
+  for (const int64_t step : steps()) {
+    const bool milestone = keep_every > 0 && step % keep_every == 0;
+    if (kept++ < keep_last || milestone || step == newest_good) continue;
+    remove(at(step));
+  }
+}
+
+}  // namespace anabranch

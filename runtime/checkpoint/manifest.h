@@ -1,0 +1,47 @@
+// What a checkpoint holds: every tensor's place, and the counters of the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
+
+namespace anabranch {
+
+// One stored slice of a logical tensor, cut along axis 0.
+struct CheckpointEntry {
+  std::string name;    // logical: "h.0.ln_1.weight", "adamw.m/h.0.ln_1.weight"
+  Shape global_shape;  // of the whole tensor
+  int64_t begin = 0;   // first index of axis 0 in this slice
+  int64_t length = 0;  // indices of axis 0 in this slice
+  DType type = DType::kF32;
+  uint32_t crc32c = 0;  // of the slice's bytes, taken from memory before they were written
+  std::string file;     // "rank-0000.h5"
+};
+
+struct Manifest {
+  static constexpr int kFormat = 1;
+
+  int64_t step = 0;         // optimizer steps done
+  int64_t next_sample = 0;  // the data position: the first global sample that was not used
+  std::map<std::string, std::vector<double>> counters;  // small state: step guard, token count
+  std::map<std::string, std::string> facts;  // config text, versions, data fingerprint, layout
+  std::vector<CheckpointEntry> entries;
+
+  // Throws Error (data, 65) unless the entries of each tensor cover it exactly once.
+  void check_coverage() const;
+
+  [[nodiscard]] std::string json() const;
+  // Throws Error (data, 65) that names `source` and what is wrong.
+  static Manifest parse(const std::string& json, const std::string& source);
+};
+
+// The entries of one rank, as it hands them to the rank that writes the manifest.
+std::string entries_json(const std::vector<CheckpointEntry>& entries);
+std::vector<CheckpointEntry> parse_entries(const std::string& json, const std::string& source);
+
+}  // namespace anabranch

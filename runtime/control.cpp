@@ -1,0 +1,38 @@
+#include "runtime/control.h"
+
+#include <array>
+#include <cmath>
+
+namespace anabranch {
+namespace {
+
+// Places in the exchanged vector: the loss, a count per kind of stop, a count per phase.
+constexpr int kLoss = 0, kStops = 1, kPhases = 5, kPlaces = 10;
+
+}  // namespace
+
+Control exchange(Group& world, double loss, StopKind stop, CheckpointSaver::Phase phase) {
+  Tensor sums({kPlaces}, DType::kF64);
+  sums.fill_zero();
+  double* place = sums.data<double>();
+  place[kLoss] = loss;
+  place[kStops + static_cast<int>(stop)] = 1;
+  place[kPhases + static_cast<int>(phase)] = 1;
+  world.all_reduce_sum(sums).wait();
+
+  Control control;
+  control.loss = place[kLoss];
+  for (const StopKind kind : {StopKind::kSave, StopKind::kRequeue, StopKind::kInterrupt}) {
+    if (place[kStops + static_cast<int>(kind)] > 0) control.stop = kind;
+  }
+  const auto ranks_in = [&](CheckpointSaver::Phase p) {
+    return static_cast<int>(std::lround(place[kPhases + static_cast<int>(p)]));
+  };
+  control.writing = ranks_in(CheckpointSaver::Phase::kWriting);
+  control.written = ranks_in(CheckpointSaver::Phase::kWritten);
+  control.publishing = ranks_in(CheckpointSaver::Phase::kPublishing);
+  control.failed = ranks_in(CheckpointSaver::Phase::kFailed);
+  return control;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,22 @@
+// What the ranks tell each other at every step boundary, in one small sum.
+#pragma once
+
+#include "parallel/comm/group.h"
+#include "runtime/checkpoint/saver.h"
+#include "runtime/stop_request.h"
+
+namespace anabranch {
+
+// The ranks' common view; equal on all of them.
+struct Control {
+  double loss = 0;  // summed over ranks
+  StopKind stop = StopKind::kNone;
+  int writing = 0, written = 0, publishing = 0, failed = 0;  // ranks in each phase of a save
+
+  [[nodiscard]] bool save_busy() const { return writing + written + publishing + failed > 0; }
+};
+
+// Sums this rank's `loss`, wish to stop and save phase over `world`. Collective.
+Control exchange(Group& world, double loss, StopKind stop, CheckpointSaver::Phase phase);
+
+}  // namespace anabranch

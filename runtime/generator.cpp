@@ -1,0 +1,150 @@
+#include "runtime/generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/philox.h"
+
+namespace anabranch {
+namespace {
+
+void check(const std::vector<std::vector<int32_t>>& prompts, const SamplingOptions& o) {
+  if (o.temperature < 0 || o.top_k < 0 || o.top_p <= 0 || o.top_p > 1 || o.max_tokens < 0) {
+    throw usage_error("temperature ", o.temperature, ", top-k ", o.top_k, ", top-p ", o.top_p,
+                      ", tokens ", o.max_tokens,
+                      ": expected temperature >= 0, top-k >= 0, 0 < top-p <= 1, tokens >= 0");
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].empty()) throw usage_error("prompt ", i, " is empty; give at least one token");
+  }
+}
+
+// Uniform in [0, 1) for one token of one sequence.
+double uniform(uint64_t seed, size_t sequence, size_t position) {
+  return static_cast<double>(philox(seed, position, sequence)[0]) * 0x1.0p-32;
+}
+
+// One sequence being continued.
+struct Sequence {
+  std::vector<int32_t> window;  // what the model sees: prompt and new tokens, cut to the context
+  size_t cached = 0;            // tokens of `window` that are in the cache
+  std::vector<int32_t> output;
+  bool done = false;
+};
+
+// A live sequence that outgrew the context goes on from its latest half. The cache starts over
+// then, for all of them: it has no way to forget the tokens of one.
+bool make_room(std::vector<Sequence>& sequences, size_t context) {
+  const auto outgrown = [&](const Sequence& s) { return !s.done && s.window.size() > context; };
+  if (std::ranges::none_of(sequences, outgrown)) return false;
+  for (Sequence& s : sequences) {
+    if (outgrown(s)) {
+      const auto keep = static_cast<std::ptrdiff_t>(std::max<size_t>(context / 2, 1));
+      s.window.erase(s.window.begin(), s.window.end() - keep);
+    }
+    s.cached = 0;
+  }
+  return true;
+}
+
+// The tokens that are not cached yet, padded at the right; a sequence that is done repeats its
+// last token, which is then ignored.
+Tensor pending(const std::vector<Sequence>& sequences, std::vector<int64_t>& counts) {
+  int64_t longest = 1;
+  counts.clear();
+  for (const Sequence& s : sequences) {
+    counts.push_back(std::max<int64_t>(std::ssize(s.window) - static_cast<int64_t>(s.cached), 1));
+    longest = std::max(longest, counts.back());
+  }
+  Tensor ids({std::ssize(sequences), longest}, DType::kI32);
+  ids.fill_zero();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& s = sequences[i];
+    std::copy_n(s.window.end() - counts[i], counts[i],
+                ids.data<int32_t>() + static_cast<int64_t>(i) * longest);
+  }
+  return ids;
+}
+
+std::vector<float> row_of(const Tensor& logits, int64_t row) {
+  std::vector<float> values(static_cast<size_t>(logits.dim(1)));
+  dispatch(logits.dtype(), [&]<class T>() {
+    const T* from = logits.data<T>() + row * logits.dim(1);
+    std::transform(from, from + values.size(), values.begin(),
+                   [](const T& v) { return static_cast<float>(static_cast<Accumulator<T>>(v)); });
+  });
+  return values;
+}
+
+}  // namespace
+
+int32_t sample(std::span<const float> logits, const SamplingOptions& o, double uniform) {
+  const auto greater = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (o.temperature == 0) return *std::ranges::min_element(order, greater);
+  const size_t k =
+      o.top_k == 0 ? order.size() : std::min(order.size(), static_cast<size_t>(o.top_k));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
+                    greater);
+
+  std::vector<double> weights(k);
+  const double top = logits[static_cast<size_t>(order[0])];
+  for (size_t i = 0; i < k; ++i) {
+    weights[i] = std::exp((static_cast<double>(logits[static_cast<size_t>(order[i])]) - top) /
+                          o.temperature);
+  }
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  size_t kept = 0;
+  double mass = 0;
+  while (kept < k && mass < o.top_p * all) mass += weights[kept++];
+  double left = uniform * mass;
+  for (size_t i = 0; i + 1 < kept; ++i) {
+    left -= weights[i];
+    if (left < 0) return order[i];
+  }
+  return order[kept - 1];
+}
+
+std::vector<std::vector<int32_t>> generate(Model& model,
+                                           const std::vector<std::vector<int32_t>>& prompts,
+                                           const SamplingOptions& options,
+                                           const std::function<void(size_t, int32_t)>& on_token) {
+  check(prompts, options);
+  const auto context = static_cast<size_t>(model.context());
+  std::vector<Sequence> sequences;
+  for (const auto& prompt : prompts) sequences.push_back({prompt, 0, {}, false});
+  const auto batch = std::ssize(sequences);
+  // Room for a done sequence's repeated token beside the longest live one.
+  const auto room = [&] { return model.decode_state(batch, 2 * model.context() + 1); };
+  DecodeState state = room();
+  std::vector<int64_t> counts;
+  for (int64_t n = 0; n < options.max_tokens; ++n) {
+    if (std::ranges::all_of(sequences, [](const Sequence& s) { return s.done; })) break;
+    if (make_room(sequences, context)) state = room();
+    const Tensor ids = pending(sequences, counts);
+    const Tensor logits = model.decode(ids, counts, state);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& s = sequences[i];
+      s.cached = s.window.size();
+      if (s.done) continue;
+      const int32_t token = sample(row_of(logits, static_cast<int64_t>(i)), options,
+                                   uniform(options.seed, i, s.output.size()));
+      s.done = token == options.stop_token;
+      if (s.done) continue;
+      s.window.push_back(token);
+      s.output.push_back(token);
+      if (on_token) on_token(i, token);
+    }
+  }
+  std::vector<std::vector<int32_t>> outputs;
+  for (Sequence& s : sequences) outputs.push_back(std::move(s.output));
+  return outputs;
+}
+
+}  // namespace anabranch

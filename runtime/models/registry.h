@@ -1,0 +1,19 @@
+// The model families by name.
+#pragma once
+
+#include <memory>
+
+#include "runtime/config/config.h"
+#include "runtime/models/model.h"
+
+namespace anabranch {
+
+// The model that a configuration describes, with no memory for its parameters yet.
+// Throws Error (config, 78) if the sizes do not go together.
+std::unique_ptr<Model> make_model(const Config& config, int64_t vocabulary);
+
+// The type of activations and of matrices in a run, and of its master weights.
+[[nodiscard]] DType compute_type(Precision precision);
+[[nodiscard]] DType master_type(Precision precision);
+
+}  // namespace anabranch

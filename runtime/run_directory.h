@@ -1,0 +1,41 @@
+// A run's folder: its configuration, logs, metrics, checkpoints, and the lock that makes it one
+// job's alone.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "runtime/stop_request.h"
+
+namespace anabranch {
+
+class RunDirectory {
+ public:
+  // Creates what is missing. The rank that calls with `lock` holds the directory until this object
+  // or the process ends, however it ends. Throws Error (I/O, 74) if the directory cannot be
+  // written, or if another job holds it, naming that job's host, process and SLURM id.
+  RunDirectory(const std::filesystem::path& path, bool lock);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+
+  [[nodiscard]] std::filesystem::path log(int rank) const;
+
+  [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+
+  // Whether a file named `stop` or `save` lies in the directory; it is removed when seen.
+  [[nodiscard]] StopKind take_trigger() const;
+
+  // Writes a small file by a temporary name and rename, so a reader sees all of it or nothing.
+  void write(const std::string& name, const std::string& text) const;
+
+ private:
+  std::filesystem::path path_;
+  int lock_ = -1;  // file descriptor
+};
+
+}  // namespace anabranch

@@ -1,0 +1,347 @@
+#include "runtime/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "core/base/log.h"
+#include "monitoring/process.h"
+#include "parallel/grad_reducer.h"
+#include "runtime/checkpoint/reader.h"
+#include "runtime/checkpoint/saver.h"
+#include "runtime/config/validate.h"
+#include "runtime/control.h"
+#include "runtime/evaluator.h"
+#include "runtime/models/registry.h"
+#include "runtime/run_data.h"
+#include "runtime/schedule.h"
+#include "runtime/training_state.h"
+
+namespace anabranch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// How often a rank that only waits for a save looks again.
+constexpr auto kSavePoll = std::chrono::milliseconds(5);
+
+// A figure of this rank over all of them. Collective.
+std::vector<Spread> spread(Group& world, const std::vector<double>& mine) {
+  const auto n = std::ssize(mine);
+  Tensor part = Tensor::of<double>({1, n}, mine);
+  Tensor whole({world.size(), n}, DType::kF64);
+  world.all_gather(whole, part).wait();
+  std::vector<Spread> spreads;
+  for (int64_t i = 0; i < n; ++i) {
+    std::vector<double> all;
+    for (int64_t r = 0; r < world.size(); ++r) all.push_back(whole.data<double>()[r * n + i]);
+    std::ranges::sort(all);
+    spreads.push_back({all.front(), all[all.size() / 2], all.back()});
+  }
+  return spreads;
+}
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainJob& job);
+
+  int run();
+
+ private:
+  void load();
+  // One forward and backward over the step's micro-batches; the summed loss of this rank.
+  double accumulate_gradients();
+  void take_step();
+  void apply(double loss, double norm, StepReport& report);
+  void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
+                     double comm_seconds);
+  void evaluate_all();
+  void start_save();
+  // Moves a save on by what all ranks have told.
+  void tend_save(const Control& control);
+  // Waits for the save under way, all ranks together.
+  void drain_save();
+  // A verified checkpoint of this very step, or an Error.
+  void save_now();
+  [[nodiscard]] StopKind wish() const;
+  void trace_window();
+
+  void tell(const std::string& kind, const std::string& text) {
+    for (ReportSink* sink : job_.sinks) sink->event(kind, text);
+  }
+
+  const TrainJob& job_;
+  const Config& config_;
+  BatchPlan plan_;
+  RunData data_;
+  std::unique_ptr<Model> model_;
+  Mesh mesh_;
+  TrainingState state_;
+  GradReducer reducer_;
+  CosineSchedule schedule_;
+  CheckpointDirectory checkpoints_;
+  CheckpointSaver saver_;
+  bool saving_ = false;
+  int64_t saved_step_ = -1;
+  std::optional<SaveReport> last_save_;
+  StopKind stop_ = StopKind::kNone;
+};
+
+Trainer::Trainer(const TrainJob& job)
+    : job_(job),
+      config_(job.config),
+      plan_(plan_batch(config_, job.world.size())),
+      data_(config_, plan_, job.world, job.context),
+      model_(make_model(config_, data_.vocabulary())),
+      mesh_(job.world, mesh_shape(job.world.size(), 1, 1)),
+      state_(*model_, config_,
+             {static_cast<int64_t>(config_.parallel.bucket_mb * (1 << 20)), job.world.size(),
+              job.world.size()},
+             job.context.pool),
+      reducer_(state_.store(), mesh_,
+               config_.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
+      schedule_{config_.optim.lr, config_.optim.min_lr_ratio, config_.optim.warmup_steps,
+                plan_.steps},
+      checkpoints_(job.directory.checkpoints()),
+      saver_(checkpoints_, job.world.rank(), job.world.size(),
+             {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace) {}
+
+void Trainer::load() {
+  const bool first = job_.world.rank() == 0;
+  if (first) checkpoints_.remove_remains();
+  // What rank 0 sees is what all try, however late a shared disk shows it to the others.
+  std::string list;
+  if (first) {
+    for (const int64_t step : checkpoints_.steps()) list += std::to_string(step) + " ";
+  }
+  std::vector<int64_t> steps;
+  std::istringstream words(gather_text(job_.world, list).front());
+  for (int64_t step = 0; words >> step;) steps.push_back(step);
+
+  if (job_.resume == Resume::kNever && !steps.empty()) {
+    throw usage_error(job_.directory.path().string(), " already holds checkpoints, the newest of ",
+                      "step ", steps.front(), "; resume it with --resume auto, or set run.dir");
+  }
+  if (job_.resume == Resume::kMust && steps.empty()) {
+    throw usage_error(job_.directory.path().string(),
+                      " holds no checkpoint to resume; use --resume auto to start");
+  }
+  const auto all_agree = [&](bool ok) {
+    Tensor bad = Tensor::of<double>({1}, {ok ? 0.0 : 1.0});
+    job_.world.all_reduce_sum(bad).wait();
+    return *bad.data<double>() == 0;
+  };
+  const auto manifest = load_newest(checkpoints_, steps, state_.items(), all_agree,
+                                    [&](const std::string& line) { tell("checkpoint", line); });
+  if (!manifest) return;
+  data_.check_same(*manifest);
+  state_.restore(*manifest);
+  saved_step_ = state_.step;
+  tell("resume", join("resumed at step ", state_.step, " from ",
+                      checkpoints_.at(state_.step).string()));
+}
+
+double Trainer::accumulate_gradients() {
+  const double scale = 1.0 / static_cast<double>(config_.train.batch_tokens);
+  const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step};
+  state_.store().forget_grads();
+  double loss = 0;
+  for (int64_t j = 0; j < plan_.accumulation; ++j) {
+    const MicroBatch batch = data_.next();
+    Tape tape(Tape::Mode::kRecord, job_.context.trace);
+    if (j + 1 == plan_.accumulation) {
+      reducer_.arm();
+      tape.on_grad_ready = [this](Param& w) { reducer_.ready(w); };
+    }
+    const Var y = model_->loss(tape, batch, key, scale);
+    dispatch(y.dtype(), [&]<class T>() {
+      loss += static_cast<double>(static_cast<Accumulator<T>>(*y.value().data<T>()));
+    });
+    tape.backward(y);
+  }
+  return loss;
+}
+
+void Trainer::take_step() {
+  const auto begin = Clock::now();
+  const double data_before = data_.wait_seconds();
+  trace_window();
+  const double mine = accumulate_gradients();
+  const auto reduce_begin = Clock::now();
+  reducer_.finish();
+  const Control control = exchange(job_.world, mine, wish(), saver_.phase());
+  const double comm_seconds = seconds_since(reduce_begin);
+
+  StepReport report;
+  apply(control.loss, state_.optimizer().grad_norm(), report);
+  ++state_.step;
+  state_.next_sample += plan_.sequences;
+  state_.tokens += config_.train.batch_tokens;
+  finish_report(report, begin, data_.wait_seconds() - data_before, comm_seconds);
+  for (ReportSink* sink : job_.sinks) sink->step(report);
+
+  tend_save(control);
+  stop_ = control.stop;
+  const int64_t in_a_row = state_.guard().nonfinite_in_a_row();
+  if (in_a_row >= config_.train.nonfinite_limit) {
+    drain_save();
+    throw Error(Fault::kInternal,
+                join("the loss or gradient was not finite for ", in_a_row, " steps in a row, up to ",
+                     "step ", state_.step, "; the newest checkpoint is as it was. Look at the data ",
+                     "of these steps, or lower optim.lr."));
+  }
+}
+
+void Trainer::apply(double loss, double norm, StepReport& report) {
+  report.loss = loss;
+  report.grad_norm = norm;
+  report.learning_rate = schedule_(state_.step);
+  switch (state_.guard().judge(loss, norm)) {
+    case StepGuard::Verdict::kApply: {
+      const Span span(job_.context.trace, Lane::kCompute, "optimizer");
+      state_.optimizer().step(report.learning_rate, norm);
+      break;
+    }
+    case StepGuard::Verdict::kNonFinite: report.skipped = "nonfinite"; break;
+    case StepGuard::Verdict::kOutlier: report.skipped = "outlier"; break;
+  }
+  report.skipped_steps = state_.guard().skipped();
+}
+
+void Trainer::finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
+                            double comm_seconds) {
+  const double mine = seconds_since(begin);
+  const auto spreads =
+      spread(job_.world, {mine - data_seconds - comm_seconds, comm_seconds, data_seconds,
+                          static_cast<double>(resident_bytes())});
+  report.compute_seconds = spreads[0];
+  report.comm_seconds = spreads[1];
+  report.data_seconds = spreads[2];
+  report.resident_bytes = spreads[3];
+  report.step = state_.step;
+  report.total_steps = plan_.steps;
+  report.logged = state_.step % config_.train.log_every == 0 || state_.step == plan_.steps ||
+                  state_.step == 1;
+  report.tokens = state_.tokens;
+  report.seconds = seconds_since(begin);
+  report.tokens_per_second = static_cast<double>(config_.train.batch_tokens) / report.seconds;
+  report.flops_per_second = report.tokens_per_second * model_->cost().flops_per_token;
+  if (config_.metrics.peak_tflops > 0) {
+    report.mfu = report.flops_per_second /
+                 (config_.metrics.peak_tflops * 1e12 * job_.world.size());
+  }
+  report.hidden = reducer_.times().hidden();
+  report.comm = job_.world.stats();
+}
+
+void Trainer::evaluate_all() {
+  for (size_t source = 0; source < data_.sources(); ++source) {
+    EvalReport report = evaluate(
+        *model_, data_.validation(source), data_.token_bytes(), job_.world);
+    report.step = state_.step;
+    report.source = data_.source_name(source);
+    for (ReportSink* sink : job_.sinks) sink->eval(report);
+  }
+}
+
+StopKind Trainer::wish() const {
+  StopKind kind = job_.stop.pending();
+  if (job_.world.rank() == 0) kind = std::max(kind, job_.directory.take_trigger());
+  return kind;
+}
+
+void Trainer::start_save() {
+  drain_save();
+  saver_.start(state_.header(job_.facts), state_.items());
+  saving_ = true;
+  if (!config_.checkpoint.async) drain_save();
+}
+
+void Trainer::tend_save(const Control& c) {
+  if (!saving_) return;
+  const auto report = [&](bool ok) {
+    const CheckpointSaver::Timing timing = saver_.timing();
+    last_save_ = {saver_.step(), ok, saver_.error(), timing.stall_seconds, timing.write_seconds,
+                  timing.bytes};
+    saving_ = false;
+    for (ReportSink* sink : job_.sinks) sink->save(*last_save_);
+  };
+  if (c.failed > 0 && c.writing == 0 && c.publishing == 0) {
+    if (saver_.phase() == CheckpointSaver::Phase::kFailed && job_.context.log != nullptr) {
+      job_.context.log->error(join("saving step ", saver_.step(), " failed: ", saver_.error()));
+    }
+    report(false);
+    saver_.abandon();
+  } else if (c.written == job_.world.size()) {
+    saver_.publish();
+  } else if (!c.save_busy()) {
+    saved_step_ = saver_.step();
+    report(true);
+  }
+}
+
+void Trainer::drain_save() {
+  while (saving_) {
+    tend_save(exchange(job_.world, 0, StopKind::kNone, saver_.phase()));
+    if (saving_) std::this_thread::sleep_for(kSavePoll);
+  }
+}
+
+void Trainer::save_now() {
+  drain_save();
+  if (saved_step_ == state_.step) return;
+  start_save();
+  drain_save();
+  if (!last_save_->ok) {
+    throw io_error("the checkpoint of step ", state_.step, " could not be written: ",
+                   last_save_->error.empty() ? "another rank failed" : last_save_->error,
+                   ". The newest good one is of step ", saved_step_, ".");
+  }
+}
+
+void Trainer::trace_window() {
+  Trace* trace = job_.context.trace;
+  if (trace == nullptr || job_.profile.first < 0) return;
+  trace->set_on(state_.step >= job_.profile.first && state_.step <= job_.profile.second);
+  if (!trace->on()) return;
+  for (const auto& [tag, bytes] : job_.context.pool->live_by_tag()) {
+    trace->add_counter("memory: " + tag, static_cast<double>(bytes));
+  }
+}
+
+int Trainer::run() {
+  load();
+  data_.start(state_.next_sample);
+  while (state_.step < plan_.steps) {
+    take_step();
+    const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
+    if (stop_ >= StopKind::kRequeue) {
+      save_now();
+      tell("stop", join("stopped on request at step ", state_.step));
+      return static_cast<int>(stop_ == StopKind::kRequeue ? Fault::kSaved : Fault::kInterrupted);
+    }
+    if (due(config_.eval.every_steps) && state_.step < plan_.steps) evaluate_all();
+    if (due(config_.checkpoint.every_steps) || stop_ == StopKind::kSave) start_save();
+  }
+  evaluate_all();
+  save_now();
+  return 0;
+}
+
+}  // namespace
+
+int train(const TrainJob& job) {
+  Trainer trainer(job);
+  const int code = trainer.run();
+  job.world.barrier();  // every rank has finished its writing before any exits
+  return code;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,44 @@
+// The training loop of one rank.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parallel/comm/group.h"
+#include "parallel/rank_context.h"
+#include "runtime/config/config.h"
+#include "runtime/reports.h"
+#include "runtime/run_directory.h"
+#include "runtime/stop_request.h"
+
+namespace anabranch {
+
+enum class Resume : uint8_t {
+  kAuto,  // from the newest good checkpoint, or from the start if there is none
+  kMust,  // there must be one
+  kNever  // there must be none
+};
+
+// Everything a run needs from outside. References must outlive train().
+struct TrainJob {
+  const Config& config;
+  std::map<std::string, std::string> facts;  // versions, git hash, host: kept in each checkpoint
+  Resume resume = Resume::kAuto;
+  std::pair<int64_t, int64_t> profile{-1, -1};  // first and last step to trace; -1: none
+  RankContext& context;
+  Group& world;
+  RunDirectory& directory;
+  StopRequest& stop;
+  std::vector<ReportSink*> sinks;
+};
+
+// Trains until the last step, a request to stop, or a failure, and leaves a verified checkpoint of
+// where it stopped. Collective. Returns what the process should exit with: 0 when done, kSaved (75)
+// or kInterrupted (130) when stopped on request. Throws Error with the exit code of what went
+// wrong: kInternal (70) after too many non-finite steps, kIo (74) if a last save failed.
+int train(const TrainJob& job);
+
+}  // namespace anabranch

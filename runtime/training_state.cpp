@@ -1,0 +1,82 @@
+#include "runtime/training_state.h"
+
+#include "core/base/error.h"
+#include "core/nn/init.h"
+
+namespace anabranch {
+namespace {
+
+const char* const kFirstMoment = "adamw.m/";
+const char* const kSecondMoment = "adamw.v/";
+
+// Every parameter belongs to AdamW, the only optimizer there is.
+std::vector<Param*> owned_by_adamw(std::vector<Param*> params) {
+  for (Param* w : params) w->owner = Owner::kAdamw;
+  return params;
+}
+
+const std::vector<double>& counter(const Manifest& manifest, const std::string& name) {
+  const auto found = manifest.counters.find(name);
+  if (found == manifest.counters.end() || found->second.empty()) {
+    throw data_error("the checkpoint of step ", manifest.step, " lacks the counter '", name, "'");
+  }
+  return found->second;
+}
+
+}  // namespace
+
+std::vector<Param*> params_of(Model& model) {
+  std::vector<Param*> params;
+  model.visit([&](Param& w) { params.push_back(&w); });
+  return params;
+}
+
+std::vector<StateItem> weights_of(Model& model) {
+  std::vector<StateItem> items;
+  model.visit([&](Param& w) { items.push_back({w.name, w.global_shape, w.slice_begin, w.master}); });
+  return items;
+}
+
+TrainingState::TrainingState(Model& model, const Config& config, const FlatStore::Options& layout,
+                             const std::shared_ptr<Pool>& pool)
+    : store_(owned_by_adamw(params_of(model)), layout, pool),
+      optimizer_(store_, config.optim),
+      guard_(config.train.outlier_sigma, config.train.outlier_window) {
+  const auto seed = static_cast<uint64_t>(config.run.seed);
+  model.visit([&](Param& w) { initialise(w, seed); });
+}
+
+std::vector<StateItem> TrainingState::items() const {
+  std::vector<StateItem> items;
+  const auto add = [&](const char* prefix, const Param& w, const Tensor& value) {
+    items.push_back({prefix + w.name, w.global_shape, w.slice_begin, value});
+  };
+  for (const FlatStore::Entry& entry : store_.entries()) add("", *entry.param, entry.param->master);
+  for (const FlatStore::Entry& entry : store_.entries()) {
+    add(kFirstMoment, *entry.param, store_.m(entry));
+    add(kSecondMoment, *entry.param, store_.v(entry));
+  }
+  return items;
+}
+
+Manifest TrainingState::header(const std::map<std::string, std::string>& facts) const {
+  Manifest manifest;
+  manifest.step = step;
+  manifest.next_sample = next_sample;
+  manifest.counters["tokens"] = {static_cast<double>(tokens)};
+  manifest.counters["updates"] = {static_cast<double>(optimizer_.updates())};
+  manifest.counters["guard"] = guard_.state();
+  manifest.facts = facts;
+  return manifest;
+}
+
+void TrainingState::restore(const Manifest& manifest) {
+  step = manifest.step;
+  next_sample = manifest.next_sample;
+  tokens = static_cast<int64_t>(counter(manifest, "tokens").front());
+  optimizer_.set_updates(static_cast<int64_t>(counter(manifest, "updates").front()));
+  guard_.restore(counter(manifest, "guard"));
+  store_.refresh_values();
+}
+
+}  // namespace anabranch

@@ -1,0 +1,59 @@
+#include "runtime/run_directory.h"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "tests/support/temp_dir.h"
+
+namespace anabranch {
+namespace {
+
+TEST(RunDirectory, IsOneJobsAlone) {
+  const test::TempDir dir;
+  {
+    const RunDirectory first(dir / "run", true);
+    try {
+      const RunDirectory second(dir / "run", true);
+      FAIL() << "two jobs hold one directory";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::kIo);
+      EXPECT_NE(std::string(error.what()).find("process"), std::string::npos) << error.what();
+    }
+    const RunDirectory other_rank(dir / "run", false);
+  }
+  const RunDirectory next(dir / "run", true);
+}
+
+TEST(RunDirectory, AFileWhereItShouldBeIsAnError) {
+  const test::TempDir dir;
+  std::ofstream(dir / "run") << "x";
+  try {
+    const RunDirectory run(dir / "run", true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::kIo);
+  }
+}
+
+TEST(RunDirectory, TriggerFilesAreTakenOnce) {
+  const test::TempDir dir;
+  const RunDirectory run(dir / "run", true);
+  EXPECT_EQ(run.take_trigger(), StopKind::kNone);
+  std::ofstream(dir / "run/save") << "";
+  EXPECT_EQ(run.take_trigger(), StopKind::kSave);
+  EXPECT_EQ(run.take_trigger(), StopKind::kNone);
+  std::ofstream(dir / "run/stop") << "";
+  EXPECT_EQ(run.take_trigger(), StopKind::kInterrupt);
+}
+
+TEST(StopRequest, KeepsTheStrongest) {
+  StopRequest stop;
+  stop.raise(StopKind::kInterrupt);
+  stop.raise(StopKind::kRequeue);
+  EXPECT_EQ(stop.pending(), StopKind::kInterrupt);
+}
+
+}  // namespace
+}  // namespace anabranch
