@@ -30,12 +30,12 @@ std::optional<TokenId> first_special(const Tokenizer& tokenizer,
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::string name, std::string json, Vocabulary vocabulary,
+Tokenizer::Tokenizer(std::string name, std::string json, const Vocabulary& vocabulary,
                      SplitPattern pattern, const std::string& source)
     : name_(std::move(name)),
       json_(std::move(json)),
       sha256_(anabranch::sha256(json_)),
-      vocabulary_(std::move(vocabulary)),
+      vocabulary_(vocabulary),
       splitter_(pattern),
       bpe_(std::make_shared<const Bpe>(vocabulary_, source)) {
   for (const std::string& token : vocabulary_.tokens) {
@@ -44,13 +44,13 @@ Tokenizer::Tokenizer(std::string name, std::string json, Vocabulary vocabulary,
   for (const TokenId id : vocabulary_.specials) token_bytes_[id] = 0;
 }
 
-Tokenizer::Tokenizer(std::string name, Vocabulary vocabulary, SplitPattern pattern)
-    : Tokenizer(name, write_tokenizer_json(vocabulary, pattern), std::move(vocabulary), pattern,
-                name) {}
+Tokenizer::Tokenizer(std::string name, const Vocabulary& vocabulary, SplitPattern pattern)
+    : Tokenizer(name, write_tokenizer_json(vocabulary, pattern), vocabulary, pattern,
+                "tokenizer " + name) {}
 
 Tokenizer Tokenizer::from_json(std::string name, std::string json, const std::string& source) {
-  auto [vocabulary, pattern] = parse_tokenizer_json(json, source);
-  return {std::move(name), std::move(json), std::move(vocabulary), pattern, source};
+  const ParsedTokenizer parsed = parse_tokenizer_json(json, source);
+  return {std::move(name), std::move(json), parsed.vocabulary, parsed.pattern, source};
 }
 
 Tokenizer Tokenizer::load(const std::string& path) {
@@ -58,10 +58,10 @@ Tokenizer Tokenizer::load(const std::string& path) {
 }
 
 Tokenizer Tokenizer::from_gpt2(const std::string& merges_path, const std::string& ids_path) {
-  Vocabulary vocabulary = parse_gpt2(read_tokenizer_file(merges_path), merges_path,
-                                     read_tokenizer_file(ids_path), ids_path);
+  const Vocabulary vocabulary = parse_gpt2(read_tokenizer_file(merges_path), merges_path,
+                                           read_tokenizer_file(ids_path), ids_path);
   std::string json = write_tokenizer_json(vocabulary, SplitPattern::kGpt2);
-  return {"gpt2", std::move(json), std::move(vocabulary), SplitPattern::kGpt2, ids_path};
+  return {"gpt2", std::move(json), vocabulary, SplitPattern::kGpt2, ids_path};
 }
 
 void Tokenizer::save(const std::string& path) const { write_tokenizer_file(path, json_); }

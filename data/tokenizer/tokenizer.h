@@ -30,7 +30,7 @@ class Tokenizer {
   //   pattern     how text is cut into pieces
   //
   // Throws data_error if the vocabulary is not whole (see Bpe) or two spellings collide.
-  Tokenizer(std::string name, Vocabulary vocabulary, SplitPattern pattern);
+  Tokenizer(std::string name, const Vocabulary& vocabulary, SplitPattern pattern);
 
   // Reads a byte-level BPE tokenizer.json.
   //
@@ -92,7 +92,7 @@ class Tokenizer {
   [[nodiscard]] std::span<const std::uint32_t> token_bytes() const { return token_bytes_; }
 
  private:
-  Tokenizer(std::string name, std::string json, Vocabulary vocabulary, SplitPattern pattern,
+  Tokenizer(std::string name, std::string json, const Vocabulary& vocabulary, SplitPattern pattern,
             const std::string& source);
 
   std::string name_;

@@ -59,7 +59,8 @@ class Field {
     std::string found =
         value_.is_null() ? "nothing" : value_.dump(-1, ' ', true, json::error_handler_t::replace);
     if (found.size() > 80) found = found.substr(0, 77) + "...";
-    throw data_error(place_, ": found ", found, ", expected ", expected);
+    throw data_error(place_, place_.ends_with(':') ? " found " : ": found ", found, ", expected ",
+                     expected);
   }
 
  private:

@@ -1,7 +1,7 @@
 #include "data/tokenizer/vocabulary_builder.h"
 
+#include <algorithm>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -22,15 +22,11 @@ TokenId checked_id(std::uint64_t id, const std::string& field) {
 void VocabularyBuilder::add_token(const std::string& spelling, std::uint64_t id,
                                   const std::string& field) {
   const TokenId token = checked_id(id, field);
-  const auto [at_id, new_id] = spellings_.try_emplace(token, spelling);
-  if (!new_id && at_id->second != spelling) {
-    throw data_error(field, ": id ", id, " is given to both '", at_id->second, "' and '", spelling,
-                     "'");
-  }
-  const auto [at_spelling, new_spelling] = ids_.try_emplace(spelling, token);
-  if (at_spelling->second != token) {
-    throw data_error(field, ": '", spelling, "' has both the ids ", at_spelling->second, " and ",
-                     id);
+  const auto [at, is_new] = ids_.try_emplace(spelling, token);
+  if (is_new) {
+    entries_.emplace_back(token, &at->first);
+  } else if (at->second != token) {
+    throw data_error(field, ": '", spelling, "' has both the ids ", at->second, " and ", id);
   }
 }
 
@@ -38,11 +34,12 @@ void VocabularyBuilder::add_special(const std::string& text, std::uint64_t id,
                                     const std::string& field) {
   if (text.empty()) throw data_error(field, ": a special token has no text");
   add_token(text, id, field);
-  specials_.try_emplace(checked_id(id, field), text);
+  specials_.insert(static_cast<TokenId>(id));
 }
 
-TokenId VocabularyBuilder::id_of(std::string_view spelling, const std::string& place) const {
-  const auto found = ids_.find(std::string(spelling));
+TokenId VocabularyBuilder::id_of(std::string_view spelling, const std::string& place) {
+  key_ = spelling;
+  const auto found = ids_.find(key_);
   if (found == ids_.end()) {
     throw data_error(place, ": '", spelling, "' is not in the vocabulary");
   }
@@ -51,16 +48,20 @@ TokenId VocabularyBuilder::id_of(std::string_view spelling, const std::string& p
 
 void VocabularyBuilder::add_merge(std::string_view left, std::string_view right,
                                   const std::string& place) {
-  const TokenPair merge{id_of(left, place), id_of(right, place)};
-  static_cast<void>(id_of(std::string(left).append(right), place));  // throws if there is none
-  merges_.push_back(merge);
+  const TokenId left_id = id_of(left, place);
+  merges_.push_back({left_id, id_of(right, place)});
 }
 
 Vocabulary VocabularyBuilder::finish(const std::string& source, bool ignore_merges) {
   Vocabulary vocabulary;
   vocabulary.ignore_merges = ignore_merges;
   vocabulary.merges = std::move(merges_);
-  for (const auto& [id, spelling] : spellings_) {
+  std::sort(entries_.begin(), entries_.end());
+  for (const auto& [id, key] : entries_) {
+    const std::string& spelling = *key;
+    if (id < vocabulary.tokens.size()) {
+      throw data_error(source, ": id ", id, " is given to '", spelling, "' and to another token");
+    }
     if (id != vocabulary.tokens.size()) {
       throw data_error(source, ": no token has id ", vocabulary.tokens.size(), ", but '", spelling,
                        "' has ", id, "; ids run from 0 without a gap");

@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "data/tokenizer/bpe.h"
@@ -19,7 +20,7 @@ namespace anabranch {
 // the file.
 class VocabularyBuilder {
  public:
-  // One entry of the vocabulary; an id may come twice only with the same spelling.
+  // One entry of the vocabulary; an id given twice with two spellings is found by finish().
   void add_token(const std::string& spelling, std::uint64_t id, const std::string& field);
 
   // One special token, listed or not listed as an entry too.
@@ -36,12 +37,13 @@ class VocabularyBuilder {
   Vocabulary finish(const std::string& source, bool ignore_merges);
 
  private:
-  [[nodiscard]] TokenId id_of(std::string_view spelling, const std::string& place) const;
+  [[nodiscard]] TokenId id_of(std::string_view spelling, const std::string& place);
 
   std::unordered_map<std::string, TokenId> ids_;
-  std::map<TokenId, std::string> spellings_;
-  std::map<TokenId, std::string> specials_;
+  std::vector<std::pair<TokenId, const std::string*>> entries_;  // keys of ids_
+  std::unordered_set<TokenId> specials_;
   std::vector<TokenPair> merges_;
+  std::string key_;  // kept, for look-ups without an allocation each
 };
 
 // How a tokenizer file spells each token, by id: special tokens as their text, others in the byte

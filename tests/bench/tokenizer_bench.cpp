@@ -1,4 +1,5 @@
-// Tokenizer timings, to set beside tiktoken's and Hugging Face's (tests/bench/tokenizer_peers.py):
+// Tokenizer timings, to set beside tiktoken's and Hugging Face's
+// (tests/bench/peers/torch_tokenizers.py):
 //   tokenizer_bench encode VOCAB_BPE ENCODER_JSON TEXT      MiB/s of one thread, median of 7
 //   tokenizer_bench train TEXT VOCAB_SIZE THREADS           seconds; documents are lines
 #include <algorithm>
