@@ -84,6 +84,23 @@ struct Reduced {
   return std::copysign(vec::expm1_negative(-p * t), x);
 }
 
+// sum_i term(i) over 0 <= i < n as 64 interleaved partial sums that are folded in a fixed order: a
+// form that vectorises, whose result does not depend on the width of the vectors.
+template <class A, class Term>
+[[gnu::always_inline]] inline A lane_sum(int64_t n, const Term& term) {
+  constexpr int64_t kLanes = 64;
+  A lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += term(i + j);
+  }
+  for (int64_t j = 0; i + j < n; ++j) lanes[j] += term(i + j);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  }
+  return lanes[0];
+}
+
 inline double exp_fast(double x) { return std::exp(x); }
 
 inline double sigmoid_fast(double x) { return 1.0 / (1.0 + std::exp(-x)); }

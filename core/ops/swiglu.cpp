@@ -1,0 +1,23 @@
+#include "core/ops/swiglu.h"
+
+#include <vector>
+
+namespace anabranch {
+
+Var swiglu(const Var& x) {
+  AB_CHECK(x.shape().rank() >= 1 && x.dim(-1) % 2 == 0, "[swiglu] x is ", x.shape(),
+           " but its last axis must hold gate and up, of equal width");
+  std::vector<int64_t> extents(x.shape().begin(), x.shape().end());
+  extents.back() /= 2;
+  Tensor y = x.value().like(Shape(extents.begin(), extents.end()), x.dtype(), "swiglu");
+  AB_CHECK(y.device().is_cpu(), "[swiglu] no kernel for this device in this build");
+  cpu::swiglu_forward(y, x.value());
+  if (x.tape() == nullptr) return y;
+  return x.tape()->record("swiglu", y, {}, [x](Tape& t, const Tensor& dy) {
+    if (!t.wants(x)) return;
+    GradSink dx = t.grad(x);
+    cpu::swiglu_backward(dx, dy, x.value());
+  });
+}
+
+}  // namespace anabranch
