@@ -1,8 +1,7 @@
 #include "monitoring/process.h"
 
-#include <unistd.h>
-
 #include <fstream>
+#include <unistd.h>
 
 namespace anabranch {
 

@@ -1,0 +1,180 @@
+// The one table of all metrics, and the object that holds a job's values.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace anabranch {
+
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
+
+// Which values a metric's one label takes.
+enum class MetricLabel : uint8_t { kNone, kStat, kCollective, kReason, kSource };
+
+// In the order of kMetrics.
+enum class Metric : uint8_t {
+  kRanks,
+  kStep,
+  kStepsPlanned,
+  kTokens,
+  kLoss,
+  kValidationLoss,
+  kValidationPerplexity,
+  kBitsPerByte,
+  kLearningRate,
+  kGradientNorm,
+  kStepSeconds,
+  kLastStepTime,
+  kComputeSeconds,
+  kCommunicationWaitSeconds,
+  kDataWaitSeconds,
+  kTokensPerSecond,
+  kFlopPerSecond,
+  kMfu,
+  kCommunicationBytes,
+  kCommunicationSeconds,
+  kDataWaitTotal,
+  kCheckpointTime,
+  kCheckpointSeconds,
+  kCheckpointPauseSeconds,
+  kCheckpointBytes,
+  kCheckpointFailures,
+  kSkippedSteps,
+  kResidentMemory,
+  kLinesLost
+};
+
+struct MetricSpec {
+  Metric id;
+  const char* name;  // in metrics.jsonl; scraped as "anabranch_<name>"
+  MetricType type;
+  MetricLabel label;
+  const char* help;
+};
+
+inline constexpr std::array kMetrics{
+    MetricSpec{Metric::kRanks, "ranks", MetricType::kGauge, MetricLabel::kNone,
+               "Ranks of the job."},
+    MetricSpec{Metric::kStep, "step", MetricType::kGauge, MetricLabel::kNone,
+               "Optimizer steps taken since the start of the run."},
+    MetricSpec{Metric::kStepsPlanned, "steps_planned", MetricType::kGauge, MetricLabel::kNone,
+               "Optimizer steps of the whole run."},
+    MetricSpec{Metric::kTokens, "tokens_total", MetricType::kCounter, MetricLabel::kNone,
+               "Tokens trained on since the start of the run, over all ranks."},
+    MetricSpec{Metric::kLoss, "loss", MetricType::kGauge, MetricLabel::kNone,
+               "Training loss of the last step in nats per token."},
+    MetricSpec{Metric::kValidationLoss, "validation_loss", MetricType::kGauge, MetricLabel::kSource,
+               "Validation loss in nats per token."},
+    MetricSpec{Metric::kValidationPerplexity, "validation_perplexity", MetricType::kGauge,
+               MetricLabel::kSource, "Validation perplexity per token."},
+    MetricSpec{Metric::kBitsPerByte, "validation_bpb", MetricType::kGauge, MetricLabel::kSource,
+               "Validation loss in bits per byte of text."},
+    MetricSpec{Metric::kLearningRate, "learning_rate", MetricType::kGauge, MetricLabel::kNone,
+               "Learning rate of the last step."},
+    MetricSpec{Metric::kGradientNorm, "gradient_norm", MetricType::kGauge, MetricLabel::kNone,
+               "Norm of the whole gradient before clipping."},
+    MetricSpec{Metric::kStepSeconds, "step_seconds", MetricType::kHistogram, MetricLabel::kNone,
+               "Wall time of an optimizer step."},
+    MetricSpec{Metric::kLastStepTime, "last_step_timestamp_seconds", MetricType::kGauge,
+               MetricLabel::kNone, "Unix time at which the last step ended."},
+    MetricSpec{Metric::kComputeSeconds, "compute_seconds", MetricType::kGauge, MetricLabel::kStat,
+               "Time of the last step spent computing, over ranks."},
+    MetricSpec{Metric::kCommunicationWaitSeconds, "communication_wait_seconds", MetricType::kGauge,
+               MetricLabel::kStat,
+               "Time of the last step spent waiting for other ranks, over ranks."},
+    MetricSpec{Metric::kDataWaitSeconds, "data_wait_seconds", MetricType::kGauge,
+               MetricLabel::kStat,
+               "Time of the last step spent waiting for the loader, over ranks."},
+    MetricSpec{Metric::kTokensPerSecond, "tokens_per_second", MetricType::kGauge,
+               MetricLabel::kNone, "Tokens trained on per second, over all ranks."},
+    MetricSpec{Metric::kFlopPerSecond, "flop_per_second", MetricType::kGauge, MetricLabel::kNone,
+               "Model FLOP per second, over all ranks."},
+    MetricSpec{Metric::kMfu, "mfu_ratio", MetricType::kGauge, MetricLabel::kNone,
+               "Model FLOP per second over the stated peak."},
+    MetricSpec{Metric::kCommunicationBytes, "communication_bytes_total", MetricType::kCounter,
+               MetricLabel::kCollective, "Bytes handed to collectives by rank 0."},
+    MetricSpec{Metric::kCommunicationSeconds, "communication_seconds_total", MetricType::kCounter,
+               MetricLabel::kCollective,
+               "Time that collectives of rank 0 were under way, hidden or not."},
+    MetricSpec{Metric::kDataWaitTotal, "data_wait_seconds_total", MetricType::kCounter,
+               MetricLabel::kNone, "Time that rank 0 waited for the loader."},
+    MetricSpec{Metric::kCheckpointTime, "checkpoint_last_success_timestamp_seconds",
+               MetricType::kGauge, MetricLabel::kNone,
+               "Unix time of the newest complete checkpoint."},
+    MetricSpec{Metric::kCheckpointSeconds, "checkpoint_duration_seconds", MetricType::kGauge,
+               MetricLabel::kNone, "Time from the start of the last save to its rename."},
+    MetricSpec{Metric::kCheckpointPauseSeconds, "checkpoint_pause_seconds", MetricType::kGauge,
+               MetricLabel::kNone, "Time that the last save held up training."},
+    MetricSpec{Metric::kCheckpointBytes, "checkpoint_bytes", MetricType::kGauge, MetricLabel::kNone,
+               "Bytes of the newest complete checkpoint."},
+    MetricSpec{Metric::kCheckpointFailures, "checkpoint_failures_total", MetricType::kCounter,
+               MetricLabel::kNone, "Saves that failed."},
+    MetricSpec{Metric::kSkippedSteps, "skipped_steps_total", MetricType::kCounter,
+               MetricLabel::kReason, "Steps whose update was not applied."},
+    MetricSpec{Metric::kResidentMemory, "resident_memory_bytes", MetricType::kGauge,
+               MetricLabel::kStat, "Resident memory of a process, over ranks."},
+    MetricSpec{Metric::kLinesLost, "metrics_lines_lost_total", MetricType::kCounter,
+               MetricLabel::kNone, "Lines that could not be written to metrics.jsonl."},
+};
+
+constexpr const MetricSpec& spec_of(Metric metric) { return kMetrics[static_cast<size_t>(metric)]; }
+
+// Names and values, e.g. {{"run", "a"}}.
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+// A job's values. Recording is a few atomic operations, from any thread; reading is for the
+// scraper.
+class Metrics {
+ public:
+  // Counters start at 0 and gauges as not-a-number (not known yet), every series at once.
+  //
+  //   info     constant labels of run_info: run, model, version, ...
+  //   sources  values of the `source` label
+  explicit Metrics(Labels info, std::vector<std::string> sources = {"all"});
+
+  // A gauge's value, or a counter's total. `label` must be a value of the metric's label.
+  // Throws Error (internal) if it is not.
+  void set(Metric metric, double value, std::string_view label = {});
+  // Adds to a counter.
+  void add(Metric metric, double amount, std::string_view label = {});
+  // Counts a value in a histogram.
+  void observe(Metric metric, double value);
+
+  [[nodiscard]] double value(Metric metric, std::string_view label = {}) const;
+
+  // A metric's series with their present values; of a histogram, cumulative counts by upper bound.
+  struct Series {
+    std::string_view label;
+    double value = 0;  // of a histogram: the sum
+    std::vector<uint64_t> buckets;
+  };
+
+  [[nodiscard]] std::vector<Series> read(Metric metric) const;
+
+  [[nodiscard]] const Labels& info() const { return info_; }
+
+  // All metrics in the Prometheus text format.
+  [[nodiscard]] std::string text() const;
+
+  // Upper bounds of step_seconds' buckets, in seconds; the last is infinity.
+  static std::vector<double> bounds();
+
+ private:
+  [[nodiscard]] const std::vector<std::string>& labels_of(Metric metric) const;
+  [[nodiscard]] size_t cell_of(Metric metric, std::string_view label) const;
+
+  Labels info_;
+  std::array<std::vector<std::string>, 5> labels_;    // by MetricLabel
+  std::array<size_t, kMetrics.size()> first_cell_{};  // by Metric
+  std::unique_ptr<std::atomic<double>[]> cells_;
+  std::vector<std::atomic<uint64_t>> buckets_;  // not cumulative
+};
+
+}  // namespace anabranch

@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <functional>
+#include <type_traits>
+
+#include "core/base/error.h"
+#include "runtime/config/config.h"
+#include "runtime/config/nearest.h"
+#include "runtime/config/number.h"
+
+namespace anabranch {
+
+namespace {
+
+// A word as YAML: plain where that reads back as the same word, else in double quotes.
+std::string yaml_word(const std::string& word) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '/' || c == '.' || c == '-' || c == '+';
+  };
+  const bool like_null = word.empty() || word == "null" || word == "Null" || word == "NULL";
+  if (!like_null && word[0] != '-' && word[0] != '.' &&
+      std::all_of(word.begin(), word.end(), is_plain)) {
+    return word;
+  }
+  std::string quoted = "\"";
+  for (const char c : word) {
+    constexpr const char* kHex = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      quoted += {'\\', 'x', kHex[byte >> 4U], kHex[byte & 15U]};
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+std::string value_text(int64_t value) { return std::to_string(value); }
+
+std::string value_text(const AutoInt& value) {
+  return value.is_auto() ? "auto" : std::to_string(value.value);
+}
+
+std::string value_text(double value) { return number_text(value); }
+
+std::string value_text(bool value) { return value ? "true" : "false"; }
+
+std::string value_text(const std::string& value) { return yaml_word(value); }
+
+template <class E>
+
+requires std::is_enum_v<E> std::string value_text(E value) { return std::string(word_of(value)); }
+
+// One list item in flow style: {path: a, weight: 1}.
+class Flow {
+ public:
+  template <class T, class... Rest>
+  void operator()(const char* key, T& field, Rest&&... /*bounds, help*/) {
+    text += (text.empty() ? "" : ", ") + std::string(key) + ": " + value_text(field);
+  }
+
+  std::string text;
+};
+
+template <class S>
+std::string value_text(const std::vector<S>& list) {
+  std::string text;
+  for (S item : list) {
+    Flow flow;
+    item.visit(flow);
+    text += (text.empty() ? "{" : ", {") + flow.text + "}";
+  }
+  return "[" + text + "]";
+}
+
+// What there is to know of a key.
+struct KeyInfo {
+  std::string section, key, value, range, help;
+};
+
+std::string range_text(const auto& min, const auto& max) {
+  const std::string low = value_text(min);
+  if constexpr (std::is_same_v<std::decay_t<decltype(max)>, int64_t>) {
+    if (max == kMaxCount) return ">= " + low;
+  }
+  return low + " to " + value_text(max);
+}
+
+// Lists all keys of a configuration.
+class KeyList {
+ public:
+  explicit KeyList(std::string section = "") : section_(std::move(section)) {}
+
+  template <class S>
+  void operator()(const char* key, S& section) {
+    KeyList inner(key);
+    section.visit(inner);
+    keys.insert(keys.end(), inner.keys.begin(), inner.keys.end());
+  }
+
+  template <class T>
+  void operator()(const char* key, T& field, T min, T max, const char* help) {
+    add(key, field, range_text(min, max), help);
+  }
+
+  void operator()(const char* key, AutoInt& field, int64_t min, int64_t max, const char* help) {
+    add(key, field, "auto or " + range_text(min, max), help);
+  }
+
+  template <class T>
+  void operator()(const char* key, T& field, const char* help) {
+    std::string range = "text";
+    if constexpr (std::is_enum_v<T>) {
+      const auto words = words_of(T{});
+      range = word_list({words.begin(), words.end()});
+    } else if constexpr (std::is_same_v<T, bool>) {
+      range = "true, false";
+    } else if constexpr (!std::is_same_v<T, std::string>) {
+      range = "list";
+    }
+    if (section_ == "model" && std::string(key) == "preset") range = word_list(model_presets());
+    add(key, field, range, help);
+  }
+
+  std::vector<KeyInfo> keys;
+
+ private:
+  void add(const char* key, const auto& field, std::string range, const char* help) {
+    keys.push_back({section_, key, value_text(field), std::move(range), help});
+  }
+
+  std::string section_;
+};
+
+std::vector<KeyInfo> list_keys(Config config) {
+  KeyList list;
+  config.visit(list);
+  return list.keys;
+}
+
+// The defaults that this configuration's changed keys are to be compared with.
+Config defaults_for(const Config& config) {
+  Config defaults;
+  apply_preset(defaults.model, config.model.preset);
+  defaults.run.name = config.run.name;
+  fill_derived(defaults);
+  return defaults;
+}
+
+void pad(std::string& line, size_t width) {
+  if (line.size() < width) line.append(width - line.size(), ' ');
+}
+
+}  // namespace
+
+std::string dump_config(const Config& config, const std::vector<std::string>& header) {
+  std::string text;
+  for (std::string line : header) {
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    text += "# " + line + "\n";
+  }
+  const std::vector<KeyInfo> keys = list_keys(config);
+  const std::vector<KeyInfo> defaults = list_keys(defaults_for(config));
+  std::string section;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].section != section) {
+      section = keys[i].section;
+      text += section + ":\n";
+    }
+    std::string line = (section.empty() ? "" : "  ") + keys[i].key + ": " + keys[i].value;
+    if (keys[i].value != defaults[i].value) {
+      pad(line, 32);
+      line += "  # default " + defaults[i].value;
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string config_help() {
+  std::string text;
+  std::string section;
+  for (const KeyInfo& info : list_keys({})) {
+    if (info.section != section) {
+      section = info.section;
+      text += "\n" + section + ":\n";
+    }
+    std::string line = (section.empty() ? "" : "  ") + info.key;
+    pad(line, 22);
+    line += " [" + info.value + "]";
+    pad(line, 40);
+    text += line + " " + info.help + " (" + info.range + ")\n";
+  }
+  return text;
+}
+
+std::string config_table() {
+  std::string text = "| key | default | values | what it does |\n|---|---|---|---|\n";
+  for (const KeyInfo& info : list_keys({})) {
+    const std::string name = info.section.empty() ? info.key : info.section + "." + info.key;
+    text += "| `" + name + "` | `" + info.value + "` | " + info.range + " | " + info.help + " |\n";
+  }
+  return text;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,172 @@
+// The sections of a configuration but for the model. A key is one field and one line of `visit`:
+// reading, bounds, help, the resolved dump and the table in configs/README.md all come from that
+// line.
+//
+//   f(key, number, min, max, help)   both bounds are allowed values
+//   f(key, word | switch | enum | list, help)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/config/values.h"
+
+namespace anabranch {
+
+inline constexpr int64_t kMaxCount = int64_t{1} << 50;
+
+struct RunConfig {
+  std::string name, dir;
+  int64_t seed = 1;
+
+  void visit(auto&& f) {
+    f("name", name, "name of the run, used in metrics; empty: the file's name");
+    f("dir", dir, "run directory; empty: runs/<name>");
+    f("seed", seed, int64_t{0}, kMaxCount, "seed of initialisation and dropout");
+  }
+
+  bool operator==(const RunConfig&) const = default;
+};
+
+struct DataSource {
+  std::string path;
+  double weight = 1;
+
+  void visit(auto&& f) {
+    f("path", path, "data directory: holds dataset.json and the shards");
+    f("weight", weight, 1e-6, 1e6, "share of the samples, relative to the other sources");
+  }
+
+  bool operator==(const DataSource&) const = default;
+};
+
+struct DataConfig {
+  std::string path;
+  std::vector<DataSource> sources;
+  int64_t seed = 1, prefetch = 4;
+  Packing packing = Packing::kWindows;
+  Verify verify = Verify::kSampled;
+
+  void visit(auto&& f) {
+    f("path", path, "data directory: holds dataset.json and the shards (or use sources)");
+    f("sources", sources, "a blend: list of {path, weight}, each with its own validation loss");
+    f("seed", seed, int64_t{0}, kMaxCount, "seed of the order of samples");
+    f("packing", packing, "how documents become samples");
+    f("prefetch", prefetch, int64_t{1}, int64_t{1024}, "micro-batches read ahead");
+    f("verify", verify, "checksums of shards at start: some blocks, all, or none");
+  }
+
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct TrainConfig {
+  Precision precision = Precision::kFp32;
+  int64_t steps = 0, tokens = 0, batch_tokens = 0, micro_batch = 1;
+  GradWire grad_wire = GradWire::kFp32;
+  Determinism deterministic = Determinism::kRun;
+  int64_t log_every = 10, nonfinite_limit = 10;
+  double outlier_sigma = 0;
+  int64_t outlier_window = 128;
+
+  void visit(auto&& f) {
+    f("precision", precision, "compute type; master weights are fp32 (fp64: for tests, CPU only)");
+    f("steps", steps, int64_t{0}, kMaxCount, "optimizer steps (either this or tokens)");
+    f("tokens", tokens, int64_t{0}, kMaxCount, "tokens to train on, rounded up to whole steps");
+    f("batch_tokens", batch_tokens, int64_t{0}, kMaxCount,
+      "tokens of one optimizer step over all ranks; accumulation follows from it");
+    f("micro_batch", micro_batch, int64_t{1}, int64_t{65536},
+      "sequences a rank computes at a time");
+    f("grad_wire", grad_wire, "type of gradients between ranks");
+    f("deterministic", deterministic,
+      "run: bit-equal on the same layout; layout: on any number of ranks (slow)");
+    f("log_every", log_every, int64_t{1}, kMaxCount, "steps between two logged steps");
+    f("nonfinite_limit", nonfinite_limit, int64_t{1}, kMaxCount,
+      "skipped non-finite steps in a row that end the run");
+    f("outlier_sigma", outlier_sigma, 0.0, 1e6,
+      "skip a step whose loss or gradient norm is this many sigma out; 0: never");
+    f("outlier_window", outlier_window, int64_t{8}, int64_t{65536},
+      "steps over which outlier_sigma is measured");
+  }
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct OptimConfig {
+  double lr = 6e-4, min_lr_ratio = 0.1;
+  int64_t warmup_steps = 0;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1;
+
+  void visit(auto&& f) {
+    f("lr", lr, 0.0, 10.0, "peak learning rate, reached after warm-up");
+    f("min_lr_ratio", min_lr_ratio, 0.0, 1.0, "last learning rate as a share of lr (cosine)");
+    f("warmup_steps", warmup_steps, int64_t{0}, kMaxCount, "steps of linear warm-up");
+    f("beta1", beta1, 0.0, 0.999999, "decay of the first moment");
+    f("beta2", beta2, 0.0, 0.999999, "decay of the second moment");
+    f("eps", eps, 1e-16, 1.0, "added to the root of the second moment");
+    f("weight_decay", weight_decay, 0.0, 10.0, "decoupled decay of matrices, times lr");
+    f("clip", clip, 0.0, 1e9, "largest norm of the whole gradient; 0: no clipping");
+  }
+
+  bool operator==(const OptimConfig&) const = default;
+};
+
+struct ParallelConfig {
+  AutoInt model;
+  int64_t threads = 0;
+  double bucket_mb = 25;
+  int64_t deadline_seconds = 600;
+
+  void visit(auto&& f) {
+    f("model", model, int64_t{1}, int64_t{65536}, "ranks that share one copy of the model");
+    f("threads", threads, int64_t{0}, int64_t{1024}, "threads of a rank; 0: its share of cores");
+    f("bucket_mb", bucket_mb, 0.01, 4096.0, "megabytes of gradient reduced at a time");
+    f("deadline_seconds", deadline_seconds, int64_t{1}, int64_t{86400},
+      "a rank that waits longer for another gives up with exit code 69");
+  }
+
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  int64_t every_steps = 0, keep_last = 3, keep_every = 0;
+  bool async = true;
+
+  void visit(auto&& f) {
+    f("every_steps", every_steps, int64_t{0}, kMaxCount, "steps between saves; 0: at the end only");
+    f("keep_last", keep_last, int64_t{1}, int64_t{100000}, "newest checkpoints that are kept");
+    f("keep_every", keep_every, int64_t{0}, kMaxCount,
+      "checkpoints of every n-th step are kept for good; 0: none");
+    f("async", async, "write while training goes on");
+  }
+
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+struct EvalConfig {
+  int64_t every_steps = 0, max_tokens = 0;
+
+  void visit(auto&& f) {
+    f("every_steps", every_steps, int64_t{0}, kMaxCount,
+      "steps between validations; 0: at the end only");
+    f("max_tokens", max_tokens, int64_t{0}, kMaxCount,
+      "tokens of a validation; 0: the whole split");
+  }
+
+  bool operator==(const EvalConfig&) const = default;
+};
+
+struct MetricsConfig {
+  std::string listen = "127.0.0.1:9464";
+  double peak_tflops = 0;
+
+  void visit(auto&& f) {
+    f("listen", listen, "host:port of the Prometheus endpoint (port 0: any free one), or off");
+    f("peak_tflops", peak_tflops, 0.0, 1e6,
+      "a rank's peak in TFLOP/s, which MFU is measured against; 0: unknown, no MFU");
+  }
+
+  bool operator==(const MetricsConfig&) const = default;
+};
+
+}  // namespace anabranch

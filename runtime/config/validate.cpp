@@ -1,0 +1,141 @@
+#include "runtime/config/validate.h"
+
+#include <set>
+
+#include "core/base/error.h"
+#include "runtime/config/nearest.h"
+#include "runtime/config/number.h"
+
+namespace anabranch {
+
+namespace {
+
+class Rules {
+ public:
+  template <class... Parts>
+  void require(bool holds, Parts&&... parts) {
+    if (holds) return;
+    const std::string line = join(std::forward<Parts>(parts)...);
+    message_ += (message_.empty() ? "" : "\n") + line;
+  }
+
+  void finish() const {
+    if (!message_.empty()) throw Error(Fault::kConfig, message_);
+  }
+
+ private:
+  std::string message_;
+};
+
+void check_run(Rules& rules, const RunConfig& run) {
+  const char* allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  rules.require(run.name.find_first_not_of(allowed) == std::string::npos && run.name[0] != '.',
+                "run.name is \"", run.name,
+                "\", must be letters, digits, '.', '_' and '-', and not start with '.'");
+}
+
+void check_data(Rules& rules, const DataConfig& data) {
+  rules.require(data.path.empty() != data.sources.empty(),
+                data.path.empty() ? "neither data.path nor data.sources is set"
+                                  : "both data.path and data.sources are set",
+                ": give one of them");
+  std::set<std::string> paths;
+  for (const DataSource& source : data.sources) {
+    rules.require(!source.path.empty(), "a source in data.sources has no path");
+    rules.require(paths.insert(source.path).second, "data.sources names ", source.path, " twice");
+  }
+}
+
+void check_model(Rules& rules, const ModelConfig& model) {
+  const auto is_set = [&](const char* key, int64_t value) {
+    rules.require(value > 0, "model.", key, " is not set: give it, or a model.preset of ",
+                  word_list(model_presets()));
+  };
+  is_set("layers", model.layers);
+  is_set("width", model.width);
+  is_set("heads", model.heads);
+  is_set("context", model.context);
+  rules.require(model.heads == 0 || model.width % model.heads == 0, "model.width ", model.width,
+                " is not a multiple of model.heads ", model.heads);
+}
+
+int64_t planned_steps(const TrainConfig& train) {
+  if (train.steps > 0 || train.batch_tokens == 0) return train.steps;
+  return train.tokens / train.batch_tokens + (train.tokens % train.batch_tokens != 0 ? 1 : 0);
+}
+
+void check_train(Rules& rules, const Config& config) {
+  const TrainConfig& train = config.train;
+  rules.require((train.steps > 0) != (train.tokens > 0),
+                train.steps > 0 ? "both train.steps and train.tokens are set"
+                                : "neither train.steps nor train.tokens is set",
+                ": give one of them");
+  rules.require(train.batch_tokens > 0, "train.batch_tokens is not set: give the tokens of a step");
+  const int64_t steps = planned_steps(train);
+  rules.require(steps == 0 || config.optim.warmup_steps <= steps, "optim.warmup_steps ",
+                config.optim.warmup_steps, " is more than the ", steps, " steps of the run");
+  if (train.deterministic == Determinism::kLayout) {
+    rules.require(train.precision != Precision::kBf16,
+                  "train.deterministic layout needs train.precision fp32 (or fp64), not bf16");
+    rules.require(train.micro_batch == 1,
+                  "train.deterministic layout needs train.micro_batch 1, not ", train.micro_batch);
+  }
+  if (train.precision == Precision::kFp64) {
+    rules.require(config.device != DeviceChoice::kCuda,
+                  "train.precision fp64 runs on the CPU only, and device is cuda");
+    rules.require(train.grad_wire == GradWire::kFp32,
+                  "train.grad_wire bf16 does not go with train.precision fp64");
+  }
+}
+
+void check_saves(Rules& rules, const CheckpointConfig& checkpoint) {
+  if (checkpoint.keep_every == 0) return;
+  rules.require(checkpoint.every_steps > 0, "checkpoint.keep_every ", checkpoint.keep_every,
+                " needs checkpoint.every_steps, which is 0");
+  rules.require(checkpoint.every_steps == 0 || checkpoint.keep_every % checkpoint.every_steps == 0,
+                "checkpoint.keep_every ", checkpoint.keep_every,
+                " is not a multiple of checkpoint.every_steps ", checkpoint.every_steps);
+}
+
+void check_listen(Rules& rules, const std::string& listen) {
+  if (listen == "off") return;
+  const size_t colon = listen.rfind(':');
+  int64_t port = -1;
+  const bool reads = colon != std::string::npos && colon > 0 &&
+                     parse_number(listen.substr(colon + 1), port) && port >= 0 && port <= 65535;
+  rules.require(reads, "metrics.listen is \"", listen,
+                "\", must be host:port with a port from 0 to 65535, or off");
+}
+
+}  // namespace
+
+void validate(const Config& config) {
+  Rules rules;
+  check_run(rules, config.run);
+  check_data(rules, config.data);
+  check_model(rules, config.model);
+  check_train(rules, config);
+  check_saves(rules, config.checkpoint);
+  check_listen(rules, config.metrics.listen);
+  rules.require(config.parallel.model.value <= 1, "parallel.model is ", config.parallel.model.value,
+                ", and a ", word_of(config.model.type),
+                " model has no part to split: use auto or 1");
+  rules.finish();
+}
+
+BatchPlan plan_batch(const Config& config, int64_t ranks) {
+  const int64_t batch = config.train.batch_tokens;
+  const int64_t unit = config.model.context * config.train.micro_batch * ranks;
+  AB_CHECK(ranks > 0 && unit > 0 && batch > 0, "plan_batch before validate: ", ranks, " ranks, ",
+           unit, " tokens of a micro-batch over all ranks, ", batch, " of a step");
+  if (batch % unit != 0) {
+    const int64_t below = batch / unit * unit;
+    throw config_error(
+        "train.batch_tokens ", batch, " is not a multiple of model.context ", config.model.context,
+        " x train.micro_batch ", config.train.micro_batch, " x ", ranks, " ranks = ", unit,
+        "; nearest legal values: ", below > 0 ? join(below, " and ", below + unit) : join(unit));
+  }
+  return {batch / config.model.context, batch / unit, planned_steps(config.train)};
+}
+
+}  // namespace anabranch

@@ -1,0 +1,24 @@
+// The rules that tie several keys together.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/config/config.h"
+
+namespace anabranch {
+
+// Checks that the keys agree. Throws Error (config) that lists every broken rule with its numbers.
+void validate(const Config& config);
+
+// How a step and a run are cut up, for a number of ranks.
+struct BatchPlan {
+  int64_t sequences = 0;     // of one step over all ranks
+  int64_t accumulation = 0;  // micro-batches a rank computes in one step
+  int64_t steps = 0;         // optimizer steps of the whole run
+};
+
+// Cuts train.batch_tokens into context x micro_batch x ranks, and the run into steps. Never pads:
+// throws Error (config) with the nearest legal values if they do not divide.
+BatchPlan plan_batch(const Config& config, int64_t ranks);
+
+}  // namespace anabranch

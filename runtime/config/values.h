@@ -1,0 +1,58 @@
+// The types of configuration values that are not plain numbers, words or switches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/ops/gelu.h"
+
+namespace anabranch {
+
+// Each enum's values count from 0 in the order of its words.
+enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
+enum class Packing : uint8_t { kWindows, kBestFit };
+enum class Verify : uint8_t { kSampled, kFull, kOff };
+enum class ModelType : uint8_t { kGpt2 };
+enum class Precision : uint8_t { kFp32, kBf16, kFp64 };
+enum class GradWire : uint8_t { kFp32, kBf16 };
+enum class Determinism : uint8_t { kRun, kLayout };
+
+constexpr auto words_of(DeviceChoice) {
+  return std::array<std::string_view, 3>{"auto", "cpu", "cuda"};
+}
+
+constexpr auto words_of(Packing) { return std::array<std::string_view, 2>{"windows", "best_fit"}; }
+
+constexpr auto words_of(Verify) {
+  return std::array<std::string_view, 3>{"sampled", "full", "off"};
+}
+
+constexpr auto words_of(ModelType) { return std::array<std::string_view, 1>{"gpt2"}; }
+
+constexpr auto words_of(GeluForm) { return std::array<std::string_view, 2>{"tanh", "erf"}; }
+
+constexpr auto words_of(Precision) {
+  return std::array<std::string_view, 3>{"fp32", "bf16", "fp64"};
+}
+
+constexpr auto words_of(GradWire) { return std::array<std::string_view, 2>{"fp32", "bf16"}; }
+
+constexpr auto words_of(Determinism) { return std::array<std::string_view, 2>{"run", "layout"}; }
+
+// The word of an enum's value: word_of(Precision::kBf16) is "bf16".
+template <class E>
+constexpr std::string_view word_of(E value) {
+  return words_of(value)[static_cast<size_t>(value)];
+}
+
+// A whole number, or "auto": the program chooses.
+struct AutoInt {
+  int64_t value = 0;  // 0: auto
+
+  [[nodiscard]] bool is_auto() const { return value == 0; }
+
+  bool operator==(const AutoInt&) const = default;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,115 @@
+#include "monitoring/metrics.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace anabranch {
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Metrics, EverySeriesIsThereFromTheStart) {
+  const Metrics metrics(Labels{{"run", "a"}}, {"web", "books"});
+  EXPECT_EQ(metrics.value(Metric::kTokens), 0);
+  EXPECT_TRUE(std::isnan(metrics.value(Metric::kLoss)));
+  const std::string text = metrics.text();
+  EXPECT_THAT(text, HasSubstr("anabranch_run_info{run=\"a\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE anabranch_tokens_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_tokens_total 0\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_validation_loss{source=\"books\"} Nan\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_skipped_steps_total{reason=\"outlier\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("collective=\"reduce_scatter\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_step_seconds_bucket{le=\"+Inf\"} 0\n"));
+  for (const MetricSpec& spec : kMetrics) {
+    EXPECT_THAT(text, HasSubstr(std::string("# HELP anabranch_") + spec.name + " "));
+  }
+}
+
+TEST(Metrics, NamesAreUniqueAndConventional) {
+  std::set<std::string> names;
+  for (const MetricSpec& spec : kMetrics) {
+    const std::string name = spec.name;
+    EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_EQ(name.ends_with("_total"), spec.type == MetricType::kCounter) << name;
+    EXPECT_TRUE(std::string(spec.help).ends_with(".")) << name;
+  }
+}
+
+TEST(Metrics, HistogramCountsByUpperBound) {
+  Metrics metrics(Labels{});
+  for (const double seconds : {0.005, 0.01, 0.3, 1e9})
+    metrics.observe(Metric::kStepSeconds, seconds);
+  const Metrics::Series series = metrics.read(Metric::kStepSeconds).at(0);
+  EXPECT_EQ(series.buckets.front(), 2U);  // 0.01 lies in its own bucket
+  EXPECT_EQ(series.buckets.back(), 4U);
+  EXPECT_THAT(metrics.text(), HasSubstr("anabranch_step_seconds_bucket{le=\"0.5\"} 3\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("anabranch_step_seconds_count 4\n"));
+}
+
+TEST(Metrics, CountsFromManyThreads) {
+  Metrics metrics(Labels{});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 1000; ++j) {
+        metrics.add(Metric::kCommunicationBytes, 2, "all_reduce");
+        metrics.observe(Metric::kStepSeconds, 1);
+        if (j % 100 == 0) (void)metrics.text();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(metrics.value(Metric::kCommunicationBytes, "all_reduce"), 8000);
+  EXPECT_EQ(metrics.read(Metric::kStepSeconds)[0].buckets.back(), 4000U);
+  EXPECT_EQ(metrics.value(Metric::kStepSeconds), 4000);
+}
+
+TEST(Metrics, RefusesWrongUse) {
+  Metrics metrics(Labels{});
+  EXPECT_THROW(metrics.set(Metric::kLoss, 1, "min"), Error);
+  EXPECT_THROW(metrics.set(Metric::kResidentMemory, 1), Error);
+  EXPECT_THROW(metrics.add(Metric::kLoss, 1), Error);
+  EXPECT_THROW(metrics.observe(Metric::kLoss, 1), Error);
+}
+
+TEST(Metrics, EscapesLabels) {
+  const Metrics metrics(Labels{{"run", "a\"b\\c\nd"}});
+  EXPECT_THAT(metrics.text(), HasSubstr("{run=\"a\\\"b\\\\c\\nd\"}"));
+}
+
+TEST(Metrics, PassPromtool) {
+  if (std::system("promtool --version > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "promtool (package prometheus) is not installed";
+  }
+  const std::string dir = testing::TempDir() + "metrics_test";
+  std::filesystem::create_directories(dir);
+  Metrics metrics(Labels{{"run", "a"}, {"version", "0.1.0"}});
+  metrics.observe(Metric::kStepSeconds, 0.1);
+  std::ofstream(dir + "/metrics.txt") << metrics.text();
+  const std::string command =
+      "promtool check metrics < " + dir + "/metrics.txt > " + dir + "/report.txt 2>&1";
+  const int status = std::system(command.c_str());
+  std::ifstream report(dir + "/report.txt");
+  const std::string lines{std::istreambuf_iterator<char>(report), {}};
+  EXPECT_EQ(status, 0) << lines;
+  EXPECT_EQ(lines, "");
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+
+}  // namespace anabranch

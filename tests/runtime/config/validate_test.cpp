@@ -1,0 +1,116 @@
+#include "runtime/config/validate.h"
+
+#include <filesystem>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace anabranch {
+
+namespace {
+
+using testing::HasSubstr;
+
+const char* const kGood =
+    "data: {path: d}\n"
+    "model: {layers: 2, width: 8, heads: 2, context: 16}\n"
+    "train: {steps: 10, batch_tokens: 64, micro_batch: 2}\n";
+
+std::string refusal(const std::vector<std::string>& sets) {
+  try {
+    validate(parse_config(kGood, "c.yaml", sets));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::kConfig);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Validate, Accepts) { EXPECT_EQ(refusal({}), "accepted"); }
+
+TEST(Validate, RefusesWithNumbers) {
+  EXPECT_THAT(refusal({"model.heads=3"}),
+              HasSubstr("model.width 8 is not a multiple of model.hea"));
+  EXPECT_THAT(refusal({"model.layers=0"}), HasSubstr("model.layers is not set"));
+  EXPECT_THAT(refusal({"train.tokens=100"}), HasSubstr("both train.steps and train.tokens"));
+  EXPECT_THAT(refusal({"train.steps=0"}), HasSubstr("neither train.steps nor train.tokens"));
+  EXPECT_THAT(refusal({"train.batch_tokens=0"}), HasSubstr("train.batch_tokens is not set"));
+  EXPECT_THAT(refusal({"optim.warmup_steps=11"}), HasSubstr("11 is more than the 10 steps"));
+  EXPECT_THAT(refusal({"train.steps=0", "train.tokens=65", "optim.warmup_steps=3"}),
+              HasSubstr("3 is more than the 2 steps"));
+  EXPECT_THAT(refusal({"data.sources=[{path: a}]"}), HasSubstr("both data.path and data.sources"));
+  EXPECT_THAT(refusal({"data.path=\"\""}), HasSubstr("neither data.path nor data.sources"));
+  EXPECT_THAT(refusal({"data.path=\"\"", "data.sources=[{path: a}, {path: a}]"}),
+              HasSubstr("names a twice"));
+  EXPECT_THAT(refusal({"data.path=\"\"", "data.sources=[{weight: 2}]"}), HasSubstr("has no path"));
+  EXPECT_THAT(refusal({"train.deterministic=layout"}), HasSubstr("micro_batch 1, not 2"));
+  EXPECT_THAT(refusal({"train.deterministic=layout", "train.precision=bf16"}),
+              HasSubstr("not bf16"));
+  EXPECT_THAT(refusal({"train.precision=fp64", "device=cuda"}), HasSubstr("CPU only"));
+  EXPECT_THAT(refusal({"train.precision=fp64", "train.grad_wire=bf16"}), HasSubstr("fp64"));
+  EXPECT_THAT(refusal({"checkpoint.keep_every=10"}), HasSubstr("every_steps, which is 0"));
+  EXPECT_THAT(refusal({"checkpoint.keep_every=10", "checkpoint.every_steps=4"}),
+              HasSubstr("10 is not a multiple of checkpoint.every_steps 4"));
+  EXPECT_THAT(refusal({"parallel.model=2"}), HasSubstr("parallel.model is 2"));
+  EXPECT_THAT(refusal({"run.name=a/b"}), HasSubstr("run.name is \"a/b\""));
+  for (const char* bad : {"9464", ":9464", "host:x", "host:65536", "host:-1", "host:"}) {
+    EXPECT_THAT(refusal({std::string("metrics.listen=\"") + bad + '"'}), HasSubstr("host:port"));
+  }
+  EXPECT_EQ(refusal({"metrics.listen=off"}), "accepted");
+}
+
+TEST(Validate, ReportsAllRules) {
+  const std::string all = refusal({"model.heads=3", "train.steps=0"});
+  EXPECT_THAT(all, HasSubstr("model.width"));
+  EXPECT_THAT(all, HasSubstr("train.steps"));
+}
+
+TEST(PlanBatch, DividesOrNamesTheNearest) {
+  const Config config = parse_config(kGood, "c.yaml");
+  const BatchPlan one = plan_batch(config, 1);
+  EXPECT_EQ(one.sequences, 4);
+  EXPECT_EQ(one.accumulation, 2);
+  EXPECT_EQ(one.steps, 10);
+  EXPECT_EQ(plan_batch(config, 2).accumulation, 1);
+  const auto refused = [&](int64_t batch, int64_t ranks) -> std::string {
+    Config other = config;
+    other.train.batch_tokens = batch;
+    try {
+      plan_batch(other, ranks);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::kConfig);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused(250, 3),
+            "train.batch_tokens 250 is not a multiple of model.context 16 x train.micro_batch 2 "
+            "x 3 ranks = 96; nearest legal values: 192 and 288");
+  EXPECT_THAT(refused(64, 4), HasSubstr("nearest legal values: 128"));
+}
+
+TEST(PlanBatch, TokensRoundUpToWholeSteps) {
+  const Config config = parse_config(kGood, "c.yaml", {"train.steps=0", "train.tokens=129"});
+  EXPECT_EQ(plan_batch(config, 1).steps, 3);
+}
+
+TEST(Configs, EveryShippedFileIsValidOnTwoRanks) {
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(AB_SOURCE_DIR) + "/configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++files;
+    const Config config = load_config(entry.path());
+    EXPECT_NO_THROW(validate(config)) << entry.path();
+    EXPECT_NO_THROW(plan_batch(config, 2)) << entry.path();
+    EXPECT_EQ(config.model.preset, config.run.name) << entry.path();
+  }
+  EXPECT_GE(files, 4);
+}
+
+}  // namespace
+
+}  // namespace anabranch
