@@ -1,0 +1,43 @@
+#include "core/ops/attention.h"
+
+#include "core/base/build.h"
+
+namespace anabranch {
+namespace {
+
+void forward(Tensor& y, Tensor& lse, const Tensor& qkv) {
+  if (qkv.device().is_cpu()) return cpu::attention_forward(y, lse, qkv);
+  if constexpr (build::kCuda) return cuda::attention_forward(y, lse, qkv);
+  AB_FAIL("[attention] no kernel for this device in this build");
+}
+
+void backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& y,
+              const Tensor& lse) {
+  if (qkv.device().is_cpu()) return cpu::attention_backward(dqkv, dy, qkv, y, lse);
+  if constexpr (build::kCuda) return cuda::attention_backward(dqkv, dy, qkv, y, lse);
+  AB_FAIL("[attention] no kernel for this device in this build");
+}
+
+}  // namespace
+
+Var attention(const Var& qkv, int64_t batch, int64_t heads) {
+  const Tensor& x = qkv.value();
+  AB_CHECK(batch > 0 && heads > 0, "[attention] batch is ", batch, " and heads ", heads,
+           "; both must be positive");
+  AB_CHECK(x.shape().rank() == 2 && x.dim(1) % (3 * heads) == 0, "[attention] qkv is ", x.shape(),
+           " but needs [B*T, 3C] with C a multiple of ", heads, " heads");
+  AB_CHECK(x.dim(0) % batch == 0, "[attention] qkv has ", x.dim(0),
+           " rows, not a multiple of batch ", batch);
+  const int64_t tokens = x.dim(0) / batch;
+  Tensor y = x.like({x.dim(0), x.dim(1) / 3}, x.dtype(), "attention");
+  Tensor lse = x.like({batch, heads, tokens}, accumulator_of(x.dtype()), "attention lse");
+  forward(y, lse, x);
+  if (qkv.tape() == nullptr) return y;
+  return qkv.tape()->record("attention", y, {}, [qkv, y, lse](Tape& t, const Tensor& dy) {
+    if (!t.wants(qkv)) return;
+    GradSink dqkv = t.grad(qkv);
+    backward(dqkv, dy, qkv.value(), y, lse);
+  });
+}
+
+}  // namespace anabranch

@@ -1,0 +1,42 @@
+// Causal self-attention, without ever holding a T x T buffer.
+//
+//   s_ij = q_i . k_j / sqrt(D),   p_ij = softmax_{j <= i}(s_ij),   y_i = sum_j p_ij v_j
+//   dv_j = sum_i p_ij dy_i,   ds_ij = p_ij (dy_i . v_j - dy_i . y_i)
+//   dq_i = sum_j ds_ij k_j / sqrt(D),   dk_j = sum_i ds_ij q_i / sqrt(D)
+//
+// Source: Vaswani et al., "Attention Is All You Need", 2017, eq. 1; in blocks with an online
+// softmax as in Dao, "FlashAttention-2", 2023, algorithms 1 and 2.
+#pragma once
+
+#include "core/autograd/tape.h"
+
+namespace anabranch {
+
+// Attends from each token to itself and the tokens before it in its sequence.
+//
+//   qkv    [B*T, 3C]  queries, keys and values side by side; head h has columns h*D .. of each
+//   batch             B, sequences
+//   heads             H, with D = C / H
+//   y      [B*T, C]
+//
+// Keeps qkv, y and the log-sum-exp of each row's scores [B, H, T]. Sums are in Accumulator<T>; the
+// result does not depend on the number of threads.
+// Throws Error if the shape of qkv does not divide into batch and heads.
+Var attention(const Var& qkv, int64_t batch, int64_t heads);
+
+namespace cpu {
+
+void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv);
+void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& y,
+                        const Tensor& lse);
+
+}  // namespace cpu
+
+namespace cuda {
+
+void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv);
+void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& y,
+                        const Tensor& lse);
+
+}  // namespace cuda
+}  // namespace anabranch
