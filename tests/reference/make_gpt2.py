@@ -5,40 +5,39 @@
 
 Needs torch, numpy and h5py; the tests that read the file need none of them.
 
-Model (GPT-2): x = wte[token] + wpe[position]; per block x += attn(ln_1(x)), x += mlp(ln_2(x)); logits =
-ln_f(x) wte^T (tied head, no bias). Layer norm eps 1e-5; GELU in the tanh form; attention is causal with
-scale 1/sqrt(C/H); c_attn is one linear map [3C, C] whose rows are q, k, v, each ordered by head; dropout 0.
-Weights are stored [out, in], y = x W^T + b.
+Model (GPT-2): x = wte[token] + wpe[position]; per block x += attn(ln_1(x)), x += mlp(ln_2(x));
+logits = ln_f(x) wte^T (tied head, no bias). Layer norm eps 1e-5; GELU in the tanh form; attention
+is causal with scale 1/sqrt(C/H); c_attn is one linear map [3C, C] whose rows are q, k, v, each
+ordered by head; dropout 0. Weights are stored [out, in], y = x W^T + b.
 
-Training: 10 steps, step i on batch i: gradients of the mean loss, clip by global norm 1.0 (PyTorch's
-clip_grad_norm_: the gradient is multiplied by min(1, 1.0 / (norm + 1e-6))), then AdamW (decoupled decay:
-w -= lr * weight_decay * w first, then w -= lr * m_hat / (sqrt(v_hat) + eps)), constant learning rate, weight
-decay on 2-D tensors (matrices and both embeddings) only.
+Training: 10 steps, step i on batch i: gradients of the mean loss, clip by global norm 1.0
+(PyTorch's clip_grad_norm_: the gradient is multiplied by min(1, 1.0 / (norm + 1e-6))), then AdamW
+(decoupled decay: w -= lr * weight_decay * w first, then w -= lr * m_hat / (sqrt(v_hat) + eps)),
+constant learning rate, weight decay on 2-D tensors (matrices and both embeddings) only.
 
-File layout (all real data float64, integers int32; NAME = wte.weight, wpe.weight, h.0.ln_1.weight,
-h.0.ln_1.bias, h.0.attn.c_attn.weight [3C,C], h.0.attn.c_attn.bias, h.0.attn.c_proj.weight, ....bias,
-h.0.ln_2.weight, ....bias, h.0.mlp.c_fc.weight [4C,C], ....bias, h.0.mlp.c_proj.weight [C,4C], ....bias,
-h.1...., ln_f.weight, ln_f.bias):
-    attributes of /       torch_version, seed, n_layer, n_head, n_embd, n_positions, vocab_size, batch, steps,
-                          ln_eps, gelu, n_parameters
-    tokens   [B,T]        input of the forward and backward reference
+File layout (all real data float64, integers int32). NAME is one of wte.weight, wpe.weight,
+ln_f.weight, ln_f.bias and, for i = 0, 1, h.i.ln_1.*, h.i.attn.c_attn.* [3C,C], h.i.attn.c_proj.*
+[C,C], h.i.ln_2.*, h.i.mlp.c_fc.* [4C,C], h.i.mlp.c_proj.* [C,4C], where * = weight, bias:
+    attributes of /     torch_version, seed, n_layer, n_head, n_embd, n_positions, vocab_size,
+                        batch, steps, ln_eps, gelu, n_parameters
+    tokens   [B,T]      input of the forward and backward reference
     targets  [B,T]
-    logits   [B,T,V]      of weights/ on tokens
-    loss     []           mean over B*T targets
-    weights/NAME          starting weights
-    grads/NAME            gradients of loss (wte: both uses summed), not clipped
-    adamw/                attributes lr, beta1, beta2, eps, weight_decay, clip_norm
-      tokens  [10,B,T]    batches
+    logits   [B,T,V]    of weights/ on tokens
+    loss     []         mean over B*T targets
+    weights/NAME        starting weights
+    grads/NAME          gradients of loss (wte: both uses summed), not clipped
+    adamw/              attributes lr, beta1, beta2, eps, weight_decay, clip_norm
+      tokens  [10,B,T]  batches
       targets [10,B,T]
-      losses  [10]        mean loss of each batch before that step's update
-      grad_norms [10]     global gradient norm of each step before clipping
-      final_loss []       loss of weights after 10 steps on /tokens, /targets
-      weights/NAME        after 10 steps
-      m/NAME, v/NAME      first and second moments after 10 steps (no bias correction in them)
+      losses  [10]      mean loss of each batch before that step's update
+      grad_norms [10]   global gradient norm of each step before clipping
+      final_loss []     loss of weights after 10 steps on /tokens, /targets
+      weights/NAME      after 10 steps
+      m/NAME, v/NAME    first and second moments after 10 steps (no bias correction in them)
 
-Key biases (rows C..2C of every c_attn.bias) do not change the loss: their gradient is rounding noise around
-1e-18, which Adam's eps silences in float64. In fp32 the noise nears eps and Adam turns it into real steps of
-about lr: a test of fp32 weights must leave those rows out.
+Key biases (rows C..2C of every c_attn.bias) do not change the loss: their gradient is rounding
+noise around 1e-18, which Adam's eps silences in float64. In fp32 the noise nears eps and Adam turns
+it into real steps of about lr: a test of fp32 weights must leave those rows out.
 """
 
 import argparse
@@ -58,6 +57,7 @@ LR, BETA1, BETA2, ADAM_EPS, DECAY, CLIP = 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0
 
 def make_weights(rng):
     """Random weights in forward order; norm weights and biases far from their usual 1 and 0."""
+
     def normal(*shape, std, mean=0.0):
         return torch.tensor(mean + std * rng.standard_normal(shape), dtype=torch.float64)
 
@@ -149,11 +149,22 @@ def main():
     loss = F.cross_entropy(logits.view(-1, V), targets[0].reshape(-1))
     loss.backward()
     with h5py.File(out, "w") as f:
-        f.attrs.update({
-            "torch_version": np.bytes_(torch.__version__), "seed": SEED, "n_layer": L, "n_head": H, "n_embd": C,
-            "n_positions": T, "vocab_size": V, "batch": B, "steps": STEPS, "ln_eps": LN_EPS, "gelu": np.bytes_("tanh"),
-            "n_parameters": sum(p.numel() for p in w.values()),
-        })
+        f.attrs.update(
+            {
+                "torch_version": np.bytes_(torch.__version__),
+                "seed": SEED,
+                "n_layer": L,
+                "n_head": H,
+                "n_embd": C,
+                "n_positions": T,
+                "vocab_size": V,
+                "batch": B,
+                "steps": STEPS,
+                "ln_eps": LN_EPS,
+                "gelu": np.bytes_("tanh"),
+                "n_parameters": sum(p.numel() for p in w.values()),
+            }
+        )
         f["tokens"] = tokens[0].numpy().astype(np.int32)
         f["targets"] = targets[0].numpy().astype(np.int32)
         f["logits"] = logits.detach().numpy()
@@ -163,15 +174,25 @@ def main():
 
         losses, norms, optimizer = train(w, tokens[1:], targets[1:])
         g = f.create_group("adamw")
-        g.attrs.update({"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": ADAM_EPS, "weight_decay": DECAY,
-                        "clip_norm": CLIP})
+        g.attrs.update(
+            {
+                "lr": LR,
+                "beta1": BETA1,
+                "beta2": BETA2,
+                "eps": ADAM_EPS,
+                "weight_decay": DECAY,
+                "clip_norm": CLIP,
+            }
+        )
         g["tokens"] = tokens[1:].numpy().astype(np.int32)
         g["targets"] = targets[1:].numpy().astype(np.int32)
         g["losses"], g["grad_norms"] = np.array(losses), np.array(norms)
         g["final_loss"] = mean_loss(w, tokens[0], targets[0]).item()
         write_tensors(g.create_group("weights"), w)
         write_tensors(g.create_group("m"), {n: optimizer.state[p]["exp_avg"] for n, p in w.items()})
-        write_tensors(g.create_group("v"), {n: optimizer.state[p]["exp_avg_sq"] for n, p in w.items()})
+        write_tensors(
+            g.create_group("v"), {n: optimizer.state[p]["exp_avg_sq"] for n, p in w.items()}
+        )
     print(f"{out}: torch {torch.__version__}, loss {loss.item():.12f}")
     for i, (a, b) in enumerate(zip(losses, norms)):
         print(f"step {i} loss {a:.12f} gradient norm {b:.6f}")

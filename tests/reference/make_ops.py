@@ -3,37 +3,47 @@
 
     python tests/reference/make_ops.py [--out tests/reference/ops.h5]
 
-Layout: one group per case, real data float64, integers int32, row-major. Inputs x, w, b, ...; dy is the incoming
-gradient of y; dx, dw, db are the gradients of sum(dy * y) (of the loss itself where the op ends in one).
-Weights are [out, in]. Attributes of / are torch_version and seed; those of a group are named in brackets.
+Layout: one group per case, real data float64, integers int32, row-major. Inputs are x, w, b, ...;
+dy is the incoming gradient of y; dx, dw, db are the gradients of sum(dy * y), or of the loss itself
+where the op ends in one. Weights are [out, in]. Attributes of / are torch_version and seed;
+attributes of a group stand in braces.
 
-linear             x [5,7] w [3,7] b [3] dy -> y [5,3] dx dw db                       y = x w^T + b
-layer_norm         x [5,11] w [11] b [11] dy -> y mean [5] rstd [5] dx dw db          [eps 1e-5]
-add_layer_norm     x r [5,11] w b dy ds -> s = x + r, y = layer_norm(s), dx (= dr) dw db   [eps 1e-5]
-                   ds is the gradient that reaches s from elsewhere, added to the one through y
-rms_norm           x [5,11] w [11] dy -> y rstd [5] dx dw     y = x w / sqrt(mean(x^2) + eps)   [eps 1e-5]
-add_rms_norm       x r [5,11] w dy ds -> s y dx (= dr) dw                             [eps 1e-5]
-gelu_tanh          x [5,13] dy -> y dx        0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-gelu_erf           x [5,13] dy -> y dx        x Phi(x)
-swiglu             x [5,18] dy [5,9] -> y dx  x = [gate | up], y = gate sigmoid(gate) * up
-rope               x [B*T,H*D] dy -> y dx     [batch 2, tokens 11, heads 3, head_dim 8, base 10000]
-                   half-split pairs (GPT-NeoX): channel i < D/2 of a head turns with channel i + D/2 by the
-                   angle a = t * base^(-2i/D), t = 0..T-1 restarting in each sequence:
-                   y1 = x1 cos a - x2 sin a, y2 = x2 cos a + x1 sin a.
-                   (dy -> dx is the same map with the opposite angle, y1 = x1 cos a + x2 sin a.)
-attention          qkv [B*T,3C] dy [B*T,C] -> y lse [B,H,T] dqkv                      [batch, tokens, heads, head_dim]
-                   a row of qkv is q|k|v, each C wide and ordered by head; causal, scale 1/sqrt(D),
-                   lse = log of the sum of exp(scaled scores) of each query. Cases:
-                   attention (B 2, T 29, H 3, D 8), attention_wide (B 1, T 5, H 1, D 64),
-                   attention_long (B 1, T 131, H 1, D 8, large scores: crosses block edges, moves the maximum)
-cross_entropy      x [7,61] targets [7] -> losses [7] lse [7] loss [] dx              loss = sum of losses
-cross_entropy_large  the same with logits around +-300 [5,17]
-linear_cross_entropy  x [7,11] w [61,11] targets [7] -> loss [] dx dw                 logits = x w^T, loss is the sum
-embedding          tokens [B,T] = [2,7] wte [13,5] wpe [9,5] dy [14,5] -> y [14,5] dwte dwpe   (tokens repeat)
-clip               g [23] -> norm [] clipped [23]       [clip_norm 1.0]  g * min(1, clip_norm / (norm + 1e-6))
-adamw              p g m v [23] -> p_new m_new v_new    [step, lr, beta1, beta2, eps, weight_decay]
-                   step counts from 1 and is the step being taken; cases adamw (step 7, decay 0.1) and
-                   adamw_first (step 1, m = v = 0, no decay)
+linear          x [5,7] w [3,7] b [3] dy -> y [5,3] dx dw db          y = x w^T + b
+layer_norm      x [5,11] w [11] b [11] dy -> y mean [5] rstd [5] dx dw db         {eps 1e-5}
+add_layer_norm  x r [5,11] w b dy ds -> s y dx (= dr) dw db                       {eps 1e-5}
+                s = x + r, y = layer_norm(s); ds is the gradient that reaches s from elsewhere,
+                to be added to the one through y
+rms_norm        x [5,11] w [11] dy -> y rstd [5] dx dw                            {eps 1e-5}
+                y = x w / sqrt(mean(x^2) + eps)
+add_rms_norm    x r [5,11] w dy ds -> s y dx (= dr) dw                            {eps 1e-5}
+gelu_tanh       x [5,13] dy -> y dx   0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+gelu_erf        x [5,13] dy -> y dx   x Phi(x)
+swiglu          x [5,18] dy [5,9] -> y dx   x = [gate | up], y = gate sigmoid(gate) * up
+rope            x [B*T,H*D] dy -> y dx
+                {batch 2, tokens 11, heads 3, head_dim 8, base 10000}
+                half-split pairs (GPT-NeoX): channel i < D/2 of a head turns with channel i + D/2
+                by the angle a = t * base^(-2i/D), t = 0..T-1 restarting in each sequence:
+                y1 = x1 cos a - x2 sin a, y2 = x2 cos a + x1 sin a.
+                (dy -> dx is the same map with the opposite angle, y1 = x1 cos a + x2 sin a.)
+attention       qkv [B*T,3C] dy [B*T,C] -> y lse [B,H,T] dqkv
+                {batch, tokens, heads, head_dim}
+                a row of qkv is q|k|v, each C wide and ordered by head; causal, scale 1/sqrt(D);
+                lse = log of the sum of exp(scaled scores) of each query. Cases:
+                attention (B 2, T 29, H 3, D 8), attention_wide (B 1, T 5, H 1, D 64) and
+                attention_long (B 1, T 131, H 1, D 8, large scores: crosses block edges, moves
+                the running maximum)
+cross_entropy   x [7,61] targets [7] -> losses [7] lse [7] loss [] dx   loss = sum of losses
+cross_entropy_large   the same with logits around +-300, [5,17]
+linear_cross_entropy  x [7,11] w [61,11] targets [7] -> loss [] dx dw
+                logits = x w^T, loss is the sum
+embedding       tokens [B,T] = [2,7] wte [13,5] wpe [9,5] dy [14,5] -> y [14,5] dwte dwpe
+                tokens repeat; rows 7, 8 of wpe are not used
+clip            g [23] -> norm [] clipped [23]   {clip_norm 1.0}
+                clipped = g * min(1, clip_norm / (norm + 1e-6))
+adamw           p g m v [23] -> p_new m_new v_new
+                {step, lr, beta1, beta2, eps, weight_decay}
+                step counts from 1 and is the step being taken; cases adamw (step 7, decay 0.1)
+                and adamw_first (step 1, m = v = 0, no decay)
 """
 
 import argparse
@@ -81,13 +91,30 @@ def linear(m):
 
 
 def layer_norm(m):
-    x, w, b, dy = m.leaf(5, 11, mean=0.7), m.leaf(11, mean=1.0, std=0.4), m.leaf(11), m.normal(5, 11)
+    x, w, b, dy = (
+        m.leaf(5, 11, mean=0.7),
+        m.leaf(11, mean=1.0, std=0.4),
+        m.leaf(11),
+        m.normal(5, 11),
+    )
     y = F.layer_norm(x, (11,), w, b, EPS)
     y.backward(dy)
     mean = x.mean(dim=1)
     rstd = 1.0 / torch.sqrt(((x - mean[:, None]) ** 2).mean(dim=1) + EPS)
-    m.write("layer_norm", {"eps": EPS}, x=x, w=w, b=b, dy=dy, y=y, mean=mean, rstd=rstd, dx=x.grad,
-            dw=w.grad, db=b.grad)
+    m.write(
+        "layer_norm",
+        {"eps": EPS},
+        x=x,
+        w=w,
+        b=b,
+        dy=dy,
+        y=y,
+        mean=mean,
+        rstd=rstd,
+        dx=x.grad,
+        dw=w.grad,
+        db=b.grad,
+    )
 
 
 def add_layer_norm(m):
@@ -96,8 +123,21 @@ def add_layer_norm(m):
     s = x + r
     y = F.layer_norm(s, (11,), w, b, EPS)
     torch.autograd.backward([y, s], [dy, ds])
-    m.write("add_layer_norm", {"eps": EPS}, x=x, r=r, w=w, b=b, dy=dy, ds=ds, s=s, y=y, dx=x.grad,
-            dw=w.grad, db=b.grad)
+    m.write(
+        "add_layer_norm",
+        {"eps": EPS},
+        x=x,
+        r=r,
+        w=w,
+        b=b,
+        dy=dy,
+        ds=ds,
+        s=s,
+        y=y,
+        dx=x.grad,
+        dw=w.grad,
+        db=b.grad,
+    )
 
 
 def rms_norm(m):
@@ -115,7 +155,9 @@ def add_rms_norm(m):
     s = x + r
     y = F.rms_norm(s, (11,), w, EPS)
     torch.autograd.backward([y, s], [dy, ds])
-    m.write("add_rms_norm", {"eps": EPS}, x=x, r=r, w=w, dy=dy, ds=ds, s=s, y=y, dx=x.grad, dw=w.grad)
+    m.write(
+        "add_rms_norm", {"eps": EPS}, x=x, r=r, w=w, dy=dy, ds=ds, s=s, y=y, dx=x.grad, dw=w.grad
+    )
 
 
 def gelu(m, form):
@@ -147,8 +189,14 @@ def rope(m):
     x1, x2 = x.view(batch, tokens, heads, dim).split(dim // 2, dim=3)
     y = torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], dim=3).reshape(x.shape)
     y.backward(dy)
-    m.write("rope", {"batch": batch, "tokens": tokens, "heads": heads, "head_dim": dim, "base": base}, x=x,
-            dy=dy, y=y, dx=x.grad)
+    m.write(
+        "rope",
+        {"batch": batch, "tokens": tokens, "heads": heads, "head_dim": dim, "base": base},
+        x=x,
+        dy=dy,
+        y=y,
+        dx=x.grad,
+    )
 
 
 def attention(m, name, batch, tokens, heads, dim, std):
@@ -161,8 +209,15 @@ def attention(m, name, batch, tokens, heads, dim, std):
     fused = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(y.shape)
     torch.testing.assert_close(y, fused, rtol=1e-12, atol=1e-13)
     y.backward(dy)
-    m.write(name, {"batch": batch, "tokens": tokens, "heads": heads, "head_dim": dim}, qkv=qkv, dy=dy, y=y,
-            lse=scores.logsumexp(dim=3), dqkv=qkv.grad)
+    m.write(
+        name,
+        {"batch": batch, "tokens": tokens, "heads": heads, "head_dim": dim},
+        qkv=qkv,
+        dy=dy,
+        y=y,
+        lse=scores.logsumexp(dim=3),
+        dqkv=qkv.grad,
+    )
 
 
 def cross_entropy(m, name, rows, vocab, std):
@@ -198,17 +253,32 @@ def clip(m):
 def adamw(m, name, step, decay):
     settings = {"lr": 3e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": decay}
     p, g = m.leaf(23), m.normal(23)
-    first, second = (m.normal(23), m.normal(23) ** 2) if step > 1 else (torch.zeros(23, dtype=p.dtype),) * 2
+    first, second = (
+        (m.normal(23), m.normal(23) ** 2) if step > 1 else (torch.zeros(23, dtype=p.dtype),) * 2
+    )
     before = p.detach().clone()
-    optimizer = torch.optim.AdamW([p], lr=settings["lr"], betas=(0.9, 0.95), eps=1e-8, weight_decay=decay,
-                                  foreach=False)
-    optimizer.state[p] = {"step": torch.tensor(float(step - 1)), "exp_avg": first.clone(),
-                          "exp_avg_sq": second.clone()}
+    optimizer = torch.optim.AdamW(
+        [p], lr=settings["lr"], betas=(0.9, 0.95), eps=1e-8, weight_decay=decay, foreach=False
+    )
+    optimizer.state[p] = {
+        "step": torch.tensor(float(step - 1)),
+        "exp_avg": first.clone(),
+        "exp_avg_sq": second.clone(),
+    }
     p.grad = g
     optimizer.step()
     state = optimizer.state[p]
-    m.write(name, {"step": step, **settings}, p=before, g=g, m=first, v=second, p_new=p,
-            m_new=state["exp_avg"], v_new=state["exp_avg_sq"])
+    m.write(
+        name,
+        {"step": step, **settings},
+        p=before,
+        g=g,
+        m=first,
+        v=second,
+        p_new=p,
+        m_new=state["exp_avg"],
+        v_new=state["exp_avg_sq"],
+    )
 
 
 def main():

@@ -7,20 +7,23 @@
 Needs torch, numpy and h5py. Exits with 1 if a loss differs by more than --tolerance (relative).
 
 DIR holds
-    model.safetensors   weights before the first replayed step, names as in make_gpt2.py (wte.weight, ...,
-                        [out, in]); F64, F32, F16 or BF16. A lm_head.weight is accepted if equal to wte.weight.
-    config.json         n_layer, n_head, n_embd, n_positions, vocab_size, gelu ("tanh" or "erf"), and optionally
-                        ln_eps (1e-5), step (0: steps already done), optim: {lr, min_lr (0.1 lr), warmup_steps,
-                        steps, beta1, beta2, eps, weight_decay, clip_norm (0 = none)} and learning_rates, a list
-                        with the rate of each replayed step that replaces the schedule below.
-                        Keys of optim may also stand at the top level.
-    batches.h5          tokens int32 [steps, batch, T+1]: inputs are [..., :-1], targets [..., 1:]
+    model.safetensors  weights before the first replayed step, names as in make_gpt2.py
+                       (wte.weight, ..., [out, in]); F64, F32, F16 or BF16. A lm_head.weight is
+                       accepted if equal to wte.weight.
+    config.json        n_layer, n_head, n_embd, n_positions, vocab_size, gelu ("tanh" or "erf"), and
+                       optionally ln_eps (1e-5), step (0: steps already done),
+                       optim: {lr, min_lr (0.1 lr), warmup_steps, steps, beta1, beta2, eps,
+                       weight_decay, clip_norm (0 = none)}, whose keys may also stand at the top
+                       level, and learning_rates, a list with the rate of each replayed step that
+                       replaces the schedule below.
+    batches.h5         tokens int32 [steps, batch, T+1]: inputs are [..., :-1], targets [..., 1:]
 
-The run must have dropout 0 and its moments must be zero at the export, so --step 0. Schedule of step s = 0, 1, ...:
-linear warm-up lr (s+1) / warmup_steps, then cosine to min_lr at optim.steps; no schedule if steps is missing.
-Decay applies to 2-D tensors only; clipping as in clip_grad_norm_. Batches are cut into pieces of --micro
-sequences whose gradients are summed, which changes nothing but memory. metrics.jsonl: objects with
-"type": "step", "step": n (the first update is 1; see --first) and "loss"; lines of other types are skipped.
+The run must have dropout 0 and zero moments at the export, hence --step 0. Schedule of step
+s = 0, 1, ...: linear warm-up lr (s+1) / warmup_steps, then cosine to min_lr at optim.steps; no
+schedule if steps is missing. Decay applies to 2-D tensors only; clipping as in clip_grad_norm_.
+Batches are cut into pieces of --micro sequences whose gradients are summed, which changes nothing
+but memory. metrics.jsonl: objects with "type": "step", "step": n (the first update is 1; see
+--first) and "loss"; lines of other types are skipped.
 """
 
 import argparse
@@ -48,7 +51,9 @@ def read_safetensors(path):
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        values = np.frombuffer(raw[8 + size + begin : 8 + size + end], SAFETENSORS_TYPES[entry["dtype"]])
+        values = np.frombuffer(
+            raw[8 + size + begin : 8 + size + end], SAFETENSORS_TYPES[entry["dtype"]]
+        )
         if entry["dtype"] == "BF16":
             values = (values.astype(np.uint32) << 16).view(np.float32)
         tensors[name] = torch.tensor(values.reshape(entry["shape"]))
@@ -58,7 +63,9 @@ def read_safetensors(path):
 def expected_names(layers):
     parts = ["ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"]
     modules = [f"h.{i}.{part}" for i in range(layers) for part in parts] + ["ln_f"]
-    return ["wte.weight", "wpe.weight"] + [f"{m}.{kind}" for m in modules for kind in ("weight", "bias")]
+    return ["wte.weight", "wpe.weight"] + [
+        f"{m}.{kind}" for m in modules for kind in ("weight", "bias")
+    ]
 
 
 def load_weights(path, config, dtype):
@@ -68,7 +75,10 @@ def load_weights(path, config, dtype):
         sys.exit(f"{path}: lm_head.weight differs from wte.weight; only tied heads are replayed")
     expected = set(expected_names(config["n_layer"]))
     if set(tensors) != expected:
-        sys.exit(f"{path}: missing {sorted(expected - set(tensors))}, unknown {sorted(set(tensors) - expected)}")
+        sys.exit(
+            f"{path}: missing {sorted(expected - set(tensors))}, "
+            f"unknown {sorted(set(tensors) - expected)}"
+        )
     return {name: t.to(dtype).requires_grad_() for name, t in tensors.items()}
 
 
@@ -79,7 +89,9 @@ def forward_loss_sum(w, config, tokens):
     width, heads = config["n_embd"], config["n_head"]
 
     def norm(x, name):
-        return F.layer_norm(x, (width,), w[name + ".weight"], w[name + ".bias"], config.get("ln_eps", 1e-5))
+        return F.layer_norm(
+            x, (width,), w[name + ".weight"], w[name + ".bias"], config.get("ln_eps", 1e-5)
+        )
 
     def linear(x, name):
         return F.linear(x, w[name + ".weight"], w[name + ".bias"])
@@ -87,7 +99,9 @@ def forward_loss_sum(w, config, tokens):
     x = w["wte.weight"][inputs] + w["wpe.weight"][:length]
     for i in range(config["n_layer"]):
         qkv = linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")
-        q, k, v = (u.view(batch, length, heads, -1).transpose(1, 2) for u in qkv.split(width, dim=2))
+        q, k, v = (
+            u.view(batch, length, heads, -1).transpose(1, 2) for u in qkv.split(width, dim=2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + linear(y.transpose(1, 2).reshape(batch, length, width), f"h.{i}.attn.c_proj")
         u = linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
@@ -119,14 +133,15 @@ def read_losses(path):
 
 
 def replay(w, config, batches, micro, report):
-    """Trains on the batches in order and calls report(index, loss, gradient norm) after each step."""
+    """Trains on the batches in order; report(index, loss, gradient norm) follows each step."""
     optim = {**config, **config.get("optim", {})}
     groups = [
         {"params": [p for p in w.values() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
         {"params": [p for p in w.values() if p.dim() != 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=optim["lr"], betas=(optim["beta1"], optim["beta2"]),
-                                  eps=optim["eps"])
+    optimizer = torch.optim.AdamW(
+        groups, lr=optim["lr"], betas=(optim["beta1"], optim["beta2"]), eps=optim["eps"]
+    )
     rates = config.get("learning_rates")
     for i, batch in enumerate(batches):
         batch = torch.tensor(batch.astype(np.int64))
@@ -148,14 +163,26 @@ def replay(w, config, batches, micro, report):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--metrics", help="metrics.jsonl of the run; without it only PyTorch's losses are shown")
+    parser.add_argument(
+        "--metrics", help="metrics.jsonl of the run; without it only PyTorch's losses are shown"
+    )
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--first", type=int, help="step number in metrics.jsonl of the first batch (config step + 1)")
-    parser.add_argument("--micro", type=int, default=0, help="sequences a piece (default: the whole batch)")
+    parser.add_argument(
+        "--first",
+        type=int,
+        help="step number in metrics.jsonl of the first batch (config step + 1)",
+    )
+    parser.add_argument(
+        "--micro", type=int, default=0, help="sequences a piece (default: the whole batch)"
+    )
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--tolerance", type=float, default=1e-4,
-                        help="largest relative difference of a loss (1e-2 suits a bf16 run)")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        help="largest relative difference of a loss (1e-2 suits a bf16 run)",
+    )
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -166,7 +193,10 @@ def main():
     ours = read_losses(args.metrics) if args.metrics else {}
     first = args.first if args.first is not None else config.get("step", 0) + 1
     worst, compared = 0.0, 0
-    print(f"PyTorch {torch.__version__}, {args.dtype}, {sum(p.numel() for p in w.values()):,} parameters")
+    print(
+        f"PyTorch {torch.__version__}, {args.dtype}, "
+        f"{sum(p.numel() for p in w.values()):,} parameters"
+    )
     print(f"{'step':>6} {'anabranch':>13} {'pytorch':>13} {'relative':>10} {'grad norm':>10}")
 
     def report(i, loss, norm):

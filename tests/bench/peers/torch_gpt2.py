@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Times whole training steps of GPT-2 in PyTorch on the CPU: forward, backward, clip, AdamW.
 
-    taskset -c 0,1 python tests/bench/peers/torch_gpt2.py --threads 2 [--dtype fp32|bf16] [--compile] [--json]
+    taskset -c 0,1 python tests/bench/peers/torch_gpt2.py --threads 2 [--dtype fp32|bf16]
+        [--compile] [--loss full|chunked] [--json]
 
-The model is what a careful user would write (nanoGPT's form): fused attention (scaled_dot_product_attention),
-one QKV product, GELU in the tanh form, tied head, cross-entropy on all logits, AdamW with fused=True, gradients
-set to None. --dtype bf16 is autocast with fp32 weights and moments; bf16-weights keeps weights and moments in
-bf16 as well (another training, shown only as a bound). --loss chunked uses linear_cross_entropy where this
-PyTorch has it, which never holds all logits. Tokens are random; one sequence length, no dropout.
+The model is what a careful user would write (nanoGPT's form): fused attention
+(scaled_dot_product_attention), one QKV product, GELU in the tanh form, tied head, cross-entropy on
+all logits, AdamW with fused=True, gradients set to None. --dtype bf16 is autocast with fp32 weights
+and moments; bf16-weights keeps weights and moments in bf16 as well (another training, shown only as
+a bound). --loss chunked uses linear_cross_entropy where this PyTorch has it, which never holds all
+logits. Tokens are random; one sequence length, no dropout.
 
-Prints the median seconds a step, tokens/s, the loss of every step and the peak resident memory (ru_maxrss),
-next to the resident memory after the import, which a CUDA build of PyTorch makes larger than a CPU one.
+Prints the median seconds a step, tokens/s, the loss of every step and the peak resident memory
+(ru_maxrss), next to the resident memory after the import, which a CUDA build of PyTorch makes
+larger than a CPU one.
 """
 
 import argparse
@@ -38,8 +41,9 @@ class Block(nn.Module):
         self.c_attn = nn.Linear(width, 3 * width)
         self.c_proj = nn.Linear(width, width)
         self.ln_2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"),
-                                 nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         b, t, c = x.shape
@@ -71,8 +75,12 @@ class Gpt2(nn.Module):
             x = block(x)
         x = self.ln_f(x)
         if self.loss == "chunked":
-            return F.linear_cross_entropy(x.flatten(0, 1), self.wte.weight, targets.flatten(),
-                                          options=torch.nn.LinearCrossEntropyOptions())
+            return F.linear_cross_entropy(
+                x.flatten(0, 1),
+                self.wte.weight,
+                targets.flatten(),
+                options=torch.nn.LinearCrossEntropyOptions(),
+            )
         logits = F.linear(x, self.wte.weight)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -148,21 +156,37 @@ def main():
     seconds, losses = train_steps(step_model, optimizer, tokens, autocast, args.warmup + args.steps)
     median = statistics.median(seconds[args.warmup :])
     result = {
-        "peer": "pytorch", "version": torch.__version__, "mode": "compile" if args.compile else "eager",
-        "size": args.size, "parameters": parameters, "dtype": args.dtype, "loss_form": args.loss,
-        "optimizer": kind, "threads": args.threads, "batch": args.batch, "tokens": args.tokens,
-        "step_seconds": median, "all_seconds": seconds, "warmup": args.warmup,
-        "tokens_per_second": args.batch * args.tokens / median, "losses": losses,
-        "peak_rss_mib": resident_mib(peak=True), "rss_after_import_mib": imported,
-        "machine": platform.machine(), "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "peer": "pytorch",
+        "version": torch.__version__,
+        "mode": "compile" if args.compile else "eager",
+        "size": args.size,
+        "parameters": parameters,
+        "dtype": args.dtype,
+        "loss_form": args.loss,
+        "optimizer": kind,
+        "threads": args.threads,
+        "batch": args.batch,
+        "tokens": args.tokens,
+        "step_seconds": median,
+        "all_seconds": seconds,
+        "warmup": args.warmup,
+        "tokens_per_second": args.batch * args.tokens / median,
+        "losses": losses,
+        "peak_rss_mib": resident_mib(peak=True),
+        "rss_after_import_mib": imported,
+        "machine": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }
     if args.json:
         print(json.dumps(result))
     else:
-        print(f"PyTorch {result['version']} {result['mode']} {args.dtype} {args.loss} loss, {parameters:,} "
-              f"parameters, {args.threads} threads: median step {median:.3f} s, "
-              f"{result['tokens_per_second']:.1f} tokens/s, peak {result['peak_rss_mib']:.0f} MiB "
-              f"(after import {imported:.0f} MiB)")
+        print(
+            f"PyTorch {result['version']} {result['mode']} {args.dtype} {args.loss} loss, "
+            f"{parameters:,} "
+            f"parameters, {args.threads} threads: median step {median:.3f} s, "
+            f"{result['tokens_per_second']:.1f} tokens/s, peak {result['peak_rss_mib']:.0f} MiB "
+            f"(after import {imported:.0f} MiB)"
+        )
 
 
 if __name__ == "__main__":

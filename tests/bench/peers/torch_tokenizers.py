@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Times tiktoken and Hugging Face tokenizers: GPT-2 encoding on one thread, and BPE training.
 
-    taskset -c 0 python tests/bench/peers/torch_tokenizers.py encode --text FILE --vocab-dir DIR [--json]
-    taskset -c 0,1 python tests/bench/peers/torch_tokenizers.py train --text FILE [--threads 2] [--json]
+    taskset -c 0 python tests/bench/peers/torch_tokenizers.py encode --text FILE --vocab-dir DIR
+    taskset -c 0,1 python tests/bench/peers/torch_tokenizers.py train --text FILE [--threads 2]
 
-DIR holds GPT-2's vocab.bpe and encoder.json. Needs tiktoken and tokenizers; no network.
+DIR holds GPT-2's vocab.bpe and encoder.json. Needs tiktoken and tokenizers; no network. --json
+prints one object a line.
 
-encode: the text is cut before the clock starts into pieces of about --piece-kib that end with a line (0 = one
-piece), and every piece is encoded without special tokens; --repeat rounds, alternating between the two, the
-median counts. Hugging Face runs encode_batch_fast, which skips offsets. tokens and crc32 (of the ids as
-little-endian uint32) tell whether two encoders agree; they are equal only for equal pieces.
-train: Hugging Face byte-level BPE with GPT-2's split pattern, --entries entries with the 256 bytes and
-<|endoftext|> among them, from the file itself; reading is part of the time, as it is for a user.
+encode: the text is cut before the clock starts into pieces of about --piece-kib that end with a
+line (0 = one piece), and every piece is encoded without special tokens; --repeat rounds,
+alternating between the two, the median counts. Hugging Face runs encode_batch_fast, which skips
+offsets. tokens and crc32 (of the ids as little-endian uint32) tell whether two encoders agree; they
+are equal only for equal pieces.
+train: Hugging Face byte-level BPE with GPT-2's split pattern, --entries entries with the 256 bytes
+and <|endoftext|> among them, from the file itself; reading is part of the time, as for a user.
 """
 
 import argparse
@@ -44,10 +46,14 @@ def tiktoken_encoder(directory):
     import tiktoken
     from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
-    ranks = data_gym_to_mergeable_bpe_ranks(str(directory / "vocab.bpe"), str(directory / "encoder.json"))
+    ranks = data_gym_to_mergeable_bpe_ranks(
+        str(directory / "vocab.bpe"), str(directory / "encoder.json")
+    )
     pattern = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
     encoding = tiktoken.Encoding("gpt2", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    return tiktoken.__version__, lambda pieces: [encoding.encode_ordinary(piece) for piece in pieces]
+    return tiktoken.__version__, lambda pieces: [
+        encoding.encode_ordinary(piece) for piece in pieces
+    ]
 
 
 def hugging_face_encoder(directory):
@@ -60,7 +66,9 @@ def hugging_face_encoder(directory):
     tokenizer = tokenizers.Tokenizer(models.BPE(vocab, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
-    return tokenizers.__version__, lambda pieces: [e.ids for e in encode(pieces, add_special_tokens=False)]
+    return tokenizers.__version__, lambda pieces: [
+        e.ids for e in encode(pieces, add_special_tokens=False)
+    ]
 
 
 def checksum(lists):
@@ -75,7 +83,10 @@ def run_encode(args):
     text = args.text.read_text(encoding="utf-8", errors="replace")
     size = len(text.encode("utf-8"))
     pieces = cut(text, args.piece_kib * 1024)
-    peers = {"tiktoken": tiktoken_encoder(args.vocab_dir), "tokenizers": hugging_face_encoder(args.vocab_dir)}
+    peers = {
+        "tiktoken": tiktoken_encoder(args.vocab_dir),
+        "tokenizers": hugging_face_encoder(args.vocab_dir),
+    }
     seconds = {name: [] for name in peers}
     results = {}
     for _ in range(args.repeat):
@@ -87,9 +98,19 @@ def run_encode(args):
     for name, (version, _) in peers.items():
         median = statistics.median(seconds[name])
         tokens, crc = results[name]
-        yield {"peer": name, "version": version, "task": "encode", "bytes": size, "pieces": len(pieces),
-               "threads": 1, "seconds": median, "all_seconds": seconds[name], "mib_per_second": size / 2**20 / median,
-               "tokens": tokens, "crc32": crc}
+        yield {
+            "peer": name,
+            "version": version,
+            "task": "encode",
+            "bytes": size,
+            "pieces": len(pieces),
+            "threads": 1,
+            "seconds": median,
+            "all_seconds": seconds[name],
+            "mib_per_second": size / 2**20 / median,
+            "tokens": tokens,
+            "crc32": crc,
+        }
 
 
 def run_train(args):
@@ -98,14 +119,25 @@ def run_train(args):
 
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=args.entries, show_progress=False, special_tokens=["<|endoftext|>"],
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=args.entries,
+        show_progress=False,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     begin = time.perf_counter()
     tokenizer.train([str(args.text)], trainer)
     seconds = time.perf_counter() - begin
-    yield {"peer": "tokenizers", "version": tokenizers.__version__, "task": "train", "threads": args.threads,
-           "bytes": args.text.stat().st_size, "entries": tokenizer.get_vocab_size(), "seconds": seconds,
-           "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    yield {
+        "peer": "tokenizers",
+        "version": tokenizers.__version__,
+        "task": "train",
+        "threads": args.threads,
+        "bytes": args.text.stat().st_size,
+        "entries": tokenizer.get_vocab_size(),
+        "seconds": seconds,
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
 def parse_arguments():
@@ -133,11 +165,18 @@ def main():
         if args.json:
             print(json.dumps(result))
         elif args.task == "encode":
-            print(f"{result['peer']} {result['version']}: {result['mib_per_second']:.2f} MiB/s on one thread "
-                  f"({result['tokens']} tokens, crc32 {result['crc32']})")
+            print(
+                f"{result['peer']} {result['version']}: {result['mib_per_second']:.2f} MiB/s "
+                f"on one thread "
+                f"({result['tokens']} tokens, crc32 {result['crc32']})"
+            )
         else:
-            print(f"{result['peer']} {result['version']}: {result['entries']} entries from {result['bytes']} bytes "
-                  f"in {result['seconds']:.2f} s on {threads} threads, peak {result['peak_rss_mib']:.0f} MiB")
+            print(
+                f"{result['peer']} {result['version']}: {result['entries']} entries "
+                f"from {result['bytes']} bytes "
+                f"in {result['seconds']:.2f} s on {threads} threads, "
+                f"peak {result['peak_rss_mib']:.0f} MiB"
+            )
 
 
 if __name__ == "__main__":
