@@ -56,7 +56,7 @@ void check_options(const TrainOptions& options) {
 // Hands out the documents to the threads that count them.
 class Feed {
  public:
-  Feed(const TrainOptions& options, const DocumentSource& next) : options_(options), next_(next) {}
+  Feed(const TrainOptions& options, const NextDocument& next) : options_(options), next_(next) {}
 
   // The next documents, cut as the options say; none at the end or after a failure.
   std::vector<std::string> take() {
@@ -104,7 +104,7 @@ class Feed {
   }
 
   const TrainOptions& options_;
-  const DocumentSource& next_;
+  const NextDocument& next_;
   std::mutex mutex_;
   std::exception_ptr failure_;
   TrainProgress progress_;
@@ -142,7 +142,7 @@ PieceCounter count_all(const TrainOptions& options, Feed& feed) {
 
 }  // namespace
 
-Vocabulary train_bpe(const TrainOptions& options, const DocumentSource& next) {
+Vocabulary train_bpe(const TrainOptions& options, const NextDocument& next) {
   check_options(options);
   Feed feed(options, next);
   const PieceCounter pieces = count_all(options, feed);

@@ -32,7 +32,7 @@ struct TrainOptions {
 };
 
 // Puts the next document into its argument; false when there is none.
-using DocumentSource = std::function<bool(std::string&)>;
+using NextDocument = std::function<bool(std::string&)>;
 
 // Learns a vocabulary: ids 0-255 are the bytes in order, then the merged tokens by age, then the
 // special tokens.
@@ -47,6 +47,6 @@ using DocumentSource = std::function<bool(std::string&)>;
 // Throws config_error for a vocabulary size without room for bytes and special tokens or for
 // special tokens that are empty, repeated or not UTF-8; data_error if the text runs out of pairs
 // before the vocabulary is full; and what `next` throws.
-Vocabulary train_bpe(const TrainOptions& options, const DocumentSource& next);
+Vocabulary train_bpe(const TrainOptions& options, const NextDocument& next);
 
 }  // namespace anabranch

@@ -16,7 +16,7 @@ namespace {
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-DocumentSource documents(std::vector<std::string> texts) {
+NextDocument documents(std::vector<std::string> texts) {
   return [texts = std::move(texts), i = std::size_t{0}](std::string& document) mutable {
     if (i == texts.size()) return false;
     document = texts[i++];
