@@ -1,0 +1,68 @@
+#include "core/ops/linear.h"
+
+#include "core/ops/gelu.h"
+#include "core/ops/gemm.h"
+
+namespace anabranch {
+namespace {
+
+Shape check(const char* op, const Tensor& x, const Tensor& w, const Param* bias) {
+  AB_CHECK(x.shape().rank() >= 2 && w.shape().rank() == 2 && x.dim(-1) == w.dim(1), "[", op,
+           "] x is ", x.shape(), " but w ", w.shape(), ": their last axes must be equal");
+  AB_CHECK(x.dtype() == w.dtype(), "[", op, "] x is ", name_of(x.dtype()), " but w ",
+           name_of(w.dtype()));
+  if (bias != nullptr) {
+    const DType type = bias->value.dtype();
+    AB_CHECK(bias->value.count() == w.dim(0), "[", op, "] bias is ", bias->value.shape(),
+             " but needs [", w.dim(0), "]");
+    AB_CHECK(type == x.dtype() || type == accumulator_of(x.dtype()), "[", op, "] bias is ",
+             name_of(type), " beside x of ", name_of(x.dtype()));
+  }
+  AB_CHECK(x.device().is_cpu(), "[", op, "] no kernel for this device in this build");
+  std::array<int64_t, Shape::kMaxRank> extents{};
+  std::copy(x.shape().begin(), x.shape().end(), extents.begin());
+  extents[static_cast<size_t>(x.shape().rank() - 1)] = w.dim(0);
+  return {extents.begin(), extents.begin() + x.shape().rank()};
+}
+
+void backward(Tape& t, const Tensor& dy, const Var& x, Param& w, Param* bias) {
+  if (t.wants(x)) {
+    GradSink dx = t.grad(x);
+    gemm(dx.out, dy, w.value, {.accumulate = dx.accumulate});
+  }
+  GradSink dw = Tape::grad(w);
+  gemm(dw.out, dy, x.value(), {.transpose_a = true, .accumulate = dw.accumulate});
+  if (bias != nullptr) {
+    GradSink db = Tape::grad(*bias);
+    cpu::column_sums(db, dy);
+  }
+}
+
+}  // namespace
+
+Var linear(const Var& x, Param& w, Param* bias) {
+  Tensor y = x.value().like(check("linear", x.value(), w.value, bias), x.dtype(), "linear");
+  cpu::linear_forward(y, x.value(), w.value, bias != nullptr ? &bias->value : nullptr);
+  if (x.tape() == nullptr) return y;
+  std::vector<Param*> params{&w};
+  if (bias != nullptr) params.push_back(bias);
+  return x.tape()->record("linear", y, params, [x, &w, bias](Tape& t, const Tensor& dy) {
+    backward(t, dy, x, w, bias);
+  });
+}
+
+Var linear_gelu(const Var& x, Param& w, Param& bias) {
+  const Shape shape = check("linear_gelu", x.value(), w.value, &bias);
+  Tensor y = x.value().like(shape, x.dtype(), "linear_gelu");
+  Tensor h = x.value().like(shape, x.dtype(), "linear_gelu.product");
+  cpu::linear_gelu_forward(y, h, x.value(), w.value, bias.value);
+  if (x.tape() == nullptr) return y;
+  const auto run = [x, h, &w, &bias](Tape& t, std::span<Tensor> dys) {
+    Tensor dh = dys[0].unique() ? dys[0] : dys[0].like("gradient");
+    cpu::gelu_backward(dh, dys[0], h, GeluForm::kTanh);
+    backward(t, dh, x, w, &bias);
+  };
+  return x.tape()->record_many("linear_gelu", {y}, {&w, &bias}, run)[0];
+}
+
+}  // namespace anabranch

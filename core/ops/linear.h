@@ -1,0 +1,40 @@
+// The linear map y = x w^T + b, and the same followed by GELU.
+//
+//   dx = dy w,   dw (+)= dy^T x,   db (+)= sum_rows(dy)
+//
+// Sums are float whatever the type (double for float64); db is summed by fixed blocks of rows.
+#pragma once
+
+#include "core/autograd/tape.h"
+
+namespace anabranch {
+
+// Maps each row of `x`.
+//
+//   x     [N, K]   activations; more leading axes are rows too
+//   w     [M, K]   as x
+//   bias  [M]      of x's type or its accumulator's; may be null
+//   y     [N, M]
+//
+// Keeps x. Throws Error if shapes or types do not fit.
+Var linear(const Var& x, Param& w, Param* bias = nullptr);
+
+// gelu(linear(x, w, bias)) with the tanh form of GELU, which runs on each piece of the product
+// while that is in the cache.
+//
+// Keeps x and the product; the product's gradient is written over that of y if no one else holds
+// it.
+Var linear_gelu(const Var& x, Param& w, Param& bias);
+
+namespace cpu {
+
+// y = x w^T + bias.
+void linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor* bias);
+// h = x w^T + bias, y = gelu(h).
+void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
+                         const Tensor& bias);
+// db (+)= sum over the rows of dy.
+void column_sums(GradSink& db, const Tensor& dy);
+
+}  // namespace cpu
+}  // namespace anabranch

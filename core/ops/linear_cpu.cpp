@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include "core/base/build.h"
+#include "core/ops/gelu.h"
+#include "core/ops/gemm.h"
+#include "core/ops/linear.h"
+#include "core/ops/row_blocks.h"
+
+namespace anabranch::cpu {
+namespace {
+
+template <class T, class A>
+[[gnu::always_inline]] inline void add_rows(A* sums, const T* dy, int64_t rows, int64_t columns) {
+  constexpr int64_t kStrip = 256;  // sums of a strip of columns stay in the first-level cache
+  for (int64_t first = 0; first < columns; first += kStrip) {
+    const int64_t last = std::min(first + kStrip, columns);
+    for (int64_t c = first; c < last; ++c) sums[c] = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = dy + r * columns;
+#pragma GCC ivdep
+      for (int64_t c = first; c < last; ++c) sums[c] += A(row[c]);
+    }
+  }
+}
+
+AB_CLONES void sum_rows(float* sums, const float* dy, int64_t rows, int64_t columns) {
+  add_rows(sums, dy, rows, columns);
+}
+
+AB_CLONES void sum_rows(float* sums, const Bf16* dy, int64_t rows, int64_t columns) {
+  add_rows(sums, dy, rows, columns);
+}
+
+void sum_rows(double* sums, const double* dy, int64_t rows, int64_t columns) {
+  add_rows(sums, dy, rows, columns);
+}
+
+// The bias in the type that products are summed in.
+Tensor for_product(const Tensor& bias) {
+  if (bias.dtype() != DType::kBF16) return bias;
+  Tensor wide = bias.like(bias.shape(), DType::kF32, "bias");
+  const Bf16* from = bias.data<Bf16>();
+  std::transform(from, from + bias.count(), wide.data<float>(), [](Bf16 b) { return float(b); });
+  return wide;
+}
+
+}  // namespace
+
+void linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor* bias) {
+  if (bias == nullptr) return anabranch::gemm(y, x, w, {.transpose_b = true});
+  const Tensor wide = for_product(*bias);
+  anabranch::gemm(y, x, w, {.transpose_b = true, .bias = &wide});
+}
+
+void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
+                         const Tensor& bias) {
+  const Tensor wide = for_product(bias);
+  const int64_t K = w.dim(1), M = w.dim(0), N = y.count() / std::max<int64_t>(M, 1);
+  for (int64_t first = 0; first < N; first += kGemmRows) {
+    const int64_t rows = std::min(kGemmRows, N - first);
+    Tensor piece = h.view(first * M, {rows, M}), result = y.view(first * M, {rows, M});
+    anabranch::gemm(piece, x.view(first * K, {rows, K}), w, {.transpose_b = true, .bias = &wide});
+    gelu_forward(result, piece, GeluForm::kTanh);
+  }
+}
+
+void column_sums(GradSink& db, const Tensor& dy) {
+  const int64_t columns = db.out.count();
+  if (columns == 0) return;
+  const RowBlocks blocks(dy.count() / columns);
+  dispatch(dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    Tensor partials = dy.like({blocks.count, columns}, kDTypeOf<A>, "partial sums");
+    A* sums = partials.data<A>();
+    const T* from = dy.data<T>();
+    parallel_for(blocks.count, 1, [=](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        sum_rows(sums + b * columns, from + blocks.begin(b) * columns,
+                 blocks.end(b) - blocks.begin(b), columns);
+      }
+    });
+    add_blocks(db, sums, blocks.count, columns);
+  });
+}
+
+}  // namespace anabranch::cpu

@@ -1,0 +1,48 @@
+// The loss of a language model from the last hidden state, without all logits at once.
+//
+//   l = x w^T,   y = scale * sum over rows n with target[n] >= 0 of -log softmax(l[n])[target[n]]
+//   dl[n] = scale * (softmax(l[n]) - onehot(target[n])),   dx = dl w,   dw (+)= dl^T x
+//
+// The loss is a sum whose scale is known beforehand, so dl is known as soon as l is: a piece of
+// rows at a time, the forward makes l, turns it into dl and adds dl's part of both gradients, and
+// no logit is computed twice or kept.
+#pragma once
+
+#include "core/autograd/tape.h"
+
+namespace anabranch {
+
+// The scaled sum of the rows' losses.
+//
+//   x        [N, C]  hidden states; more leading axes are rows too
+//   w        [V, C]  as x
+//   targets  [N]     int32 in [0, V), or -1 for a row without a loss
+//   scale            factor of the sum: 1 / (target tokens of the whole step), say
+//   y        [1]     float32, in a float64 run float64; summed in double
+//
+// Writes the gradient of w during the forward, on a tape that runs backward. Keeps dx. Logits are
+// float32 (float64); in a bf16 run dl is bf16. A non-finite logit makes the loss NaN.
+// Throws Error (data) on a target out of range, naming its row; in backward, Error if the gradient
+// that arrives is not 1.
+Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale);
+
+// losses[n] = the loss of row n, 0 if it has none.
+//
+//   losses  [N]  float32, in a float64 run float64
+void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets);
+
+namespace cpu {
+
+// Where gradients of the sum of the losses, times `scale`, go.
+struct CrossEntropyGradients {
+  double scale;
+  Tensor* dx;  // overwritten; null if unwanted
+  GradSink* dw;
+};
+
+// Writes the loss of each row to `losses`, and if `gradients` is not null, those.
+void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
+                          const Tensor& targets, const CrossEntropyGradients* gradients);
+
+}  // namespace cpu
+}  // namespace anabranch

@@ -1,0 +1,126 @@
+#include "core/ops/linear.h"
+
+#include "core/base/parallel_for.h"
+#include "core/ops/gelu.h"
+#include "tests/support/tensors.h"
+
+namespace anabranch {
+namespace {
+
+using test::param;
+
+TEST(Linear, EqualsTheEquation) {
+  Param w = param("w", Tensor::of<double>({2, 3}, {1, 2, 3, 4, 5, 6}));
+  Param bias = param("b", Tensor::of<double>({2}, {10, 20}));
+  Tape tape;
+  const Var x = tape.input(Tensor::of<double>({2, 3}, {1, 0, -1, 2, 1, 0}));
+  const Var y = linear(x, w, &bias);
+  EXPECT_EQ(test::values(y.value()), (std::vector<double>{8, 18, 14, 33}));
+  tape.backward(y, Tensor::of<double>({2, 2}, {1, 2, 3, 4}));
+  EXPECT_EQ(test::values(tape.take_grad(x)), (std::vector<double>{9, 12, 15, 19, 26, 33}));
+  EXPECT_EQ(test::values(w.grad), (std::vector<double>{7, 3, -1, 10, 4, -2}));
+  EXPECT_EQ(test::values(bias.grad), (std::vector<double>{4, 6}));
+}
+
+TEST(Linear, Gradients) {
+  for (const int64_t N : {1, 7, 33}) {
+    Param w = param("w", test::random({5, 7}, 1)), bias = param("b", test::random({5}, 2));
+    const Tensor x = test::random({N, 7}, 3);
+    test::expect_gradients([&](const Var& v) { return linear(v, w, &bias); }, x, {&w, &bias});
+    test::expect_gradients([&](const Var& v) { return linear(v, w); }, x, {&w});
+    test::expect_gradients([&](const Var& v) { return linear_gelu(v, w, bias); }, x, {&w, &bias});
+  }
+}
+
+TEST(Linear, ASecondUseAccumulates) {
+  Param w = param("w", test::random({7, 7}, 1)), bias = param("b", test::random({7}, 2));
+  const auto twice = [&](const Var& v) { return linear(linear(v, w, &bias), w, &bias); };
+  test::expect_gradients(twice, test::random({3, 7}, 3), {&w, &bias});
+}
+
+TEST(Linear, KeepsLeadingAxes) {
+  Param w = param("w", test::random({5, 7}, 1));
+  EXPECT_EQ(linear(test::random({2, 3, 7}, 2), w).shape(), (Shape{2, 3, 5}));
+}
+
+struct Results {
+  Tensor y, dx, dw, db;
+};
+
+Results run(DType type, DType bias_type, bool with_gelu, int64_t N) {
+  // Values that bf16 holds exactly, so that only the op's own rounding shows.
+  const auto rounded = [](Shape shape, uint32_t seed) {
+    return test::random(shape, seed, DType::kBF16);
+  };
+  Param w = param("w", test::cast(rounded({33, 70}, 1), type));
+  Param bias = param("b", test::cast(rounded({33}, 2), bias_type));
+  Tape tape;
+  const Var x = tape.input(test::cast(rounded({N, 70}, 3), type));
+  const Var y = with_gelu ? linear_gelu(x, w, bias) : linear(x, w, &bias);
+  tape.backward(y, test::cast(rounded({N, 33}, 4), type));
+  return {y.value(), tape.take_grad(x), w.grad, bias.grad};
+}
+
+TEST(Linear, LowerPrecisionIsNearFloat64) {
+  for (const bool with_gelu : {false, true}) {
+    for (const int64_t N : {1, 33, 700}) {
+      const Results want = run(DType::kF64, DType::kF64, with_gelu, N);
+      const auto compare = [&](const Results& got, DType type) {
+        const test::Tolerance near = test::op_tolerance(type);
+        // A sum of N terms, each of which went through one rounding.
+        const test::Tolerance sums{near.relative,
+                                   near.absolute * std::sqrt(static_cast<double>(N))};
+        test::expect_near(got.y, test::values(want.y), near, "y");
+        test::expect_near(got.dx, test::values(want.dx), near, "dx");
+        test::expect_near(got.dw, test::values(want.dw), sums, "dw");
+        test::expect_near(got.db, test::values(want.db), sums, "db");
+      };
+      compare(run(DType::kF32, DType::kF32, with_gelu, N), DType::kF32);
+      compare(run(DType::kBF16, DType::kF32, with_gelu, N), DType::kBF16);
+      compare(run(DType::kBF16, DType::kBF16, with_gelu, N), DType::kBF16);
+    }
+  }
+}
+
+TEST(Linear, GradientsOfParametersAreFloatInBf16Runs) {
+  const Results got = run(DType::kBF16, DType::kF32, false, 3);
+  EXPECT_EQ(got.dw.dtype(), DType::kF32);
+  EXPECT_EQ(got.db.dtype(), DType::kF32);
+  EXPECT_EQ(got.dx.dtype(), DType::kBF16);
+}
+
+TEST(Linear, FusedGeluIsLinearThenGelu) {
+  Param w = param("w", test::random({33, 7}, 1, DType::kF32));
+  Param bias = param("b", test::random({33}, 2, DType::kF32));
+  const Tensor x = test::random({600, 7}, 3, DType::kF32);
+  EXPECT_EQ(test::values(linear_gelu(x, w, bias).value()),
+            test::values(gelu(linear(x, w, &bias)).value()));
+}
+
+TEST(Linear, ColumnSumsDoNotDependOnTheNumberOfThreads) {
+  const int threads = thread_count();
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const Tensor dy = test::random({777, 33}, 1, type);
+    std::vector<std::vector<double>> results;
+    for (const int count : {1, 2, 7}) {
+      set_thread_count(count);
+      GradSink db{test::full({33}, 1, accumulator_of(type)), true};
+      cpu::column_sums(db, dy);
+      results.push_back(test::values(db.out));
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
+  }
+  set_thread_count(threads);
+}
+
+TEST(Linear, RefusesWhatDoesNotFit) {
+  Param w = param("w", test::random({5, 7}, 1)), bias = param("b", test::random({4}, 2));
+  Param half = param("w", test::random({5, 7}, 1, DType::kBF16));
+  EXPECT_THROW(linear(test::random({2, 6}, 3), w), Error);
+  EXPECT_THROW(linear(test::random({2, 7}, 3), w, &bias), Error);
+  EXPECT_THROW(linear(test::random({2, 7}, 3), half), Error);
+}
+
+}  // namespace
+}  // namespace anabranch
