@@ -143,5 +143,17 @@ TEST(AddLayerNorm, WritesAGradientOfItsOwnInPlaceAndSharesIt) {
   EXPECT_TRUE(dx.shares(tape.take_grad(delta)));
 }
 
+TEST(AddLayerNorm, LeavesAGradientThatOthersHoldAlone) {
+  Affine a(5);
+  Tape tape;
+  const Var x = tape.input(test::random({3, 5}, 1));
+  const AddNorm out = add_layer_norm(x, x, a.w, a.b);
+  const Tensor dsum = test::random({3, 5}, 3), dnorm = test::random({3, 5}, 4);
+  tape.give(out.sum, dsum);
+  tape.backward(out.norm, dnorm);
+  EXPECT_TRUE(test::same_bytes(dsum, test::random({3, 5}, 3)));
+  EXPECT_TRUE(test::same_bytes(dnorm, test::random({3, 5}, 4)));
+}
+
 }  // namespace
 }  // namespace anabranch

@@ -140,5 +140,17 @@ TEST(AddRmsNorm, WritesAGradientOfItsOwnInPlaceAndSharesIt) {
   EXPECT_TRUE(dx.shares(tape.take_grad(delta)));
 }
 
+TEST(AddRmsNorm, LeavesAGradientThatOthersHoldAlone) {
+  Gain a(5);
+  Tape tape;
+  const Var x = tape.input(test::random({3, 5}, 1));
+  const AddRmsNorm out = add_rms_norm(x, x, a.w);
+  const Tensor dsum = test::random({3, 5}, 3), dnorm = test::random({3, 5}, 4);
+  tape.give(out.sum, dsum);
+  tape.backward(out.norm, dnorm);
+  EXPECT_TRUE(test::same_bytes(dsum, test::random({3, 5}, 3)));
+  EXPECT_TRUE(test::same_bytes(dnorm, test::random({3, 5}, 4)));
+}
+
 }  // namespace
 }  // namespace anabranch
