@@ -1,0 +1,41 @@
+// The validation split of a source in order, so that every token is predicted once.
+#pragma once
+
+#include <cstdint>
+
+#include "data/loader.h"
+
+namespace anabranch {
+
+struct ValidationOptions {
+  int64_t T = 0;            // context
+  int64_t micro_batch = 0;  // B, sequences of one rank at a time
+  int rank = 0, ranks = 1;
+  int64_t max_tokens = 0;  // of all ranks, rounded down to whole windows but one; 0: all
+};
+
+// Windows of T tokens one after the other, shared out over ranks. Every rank has the same number of
+// batches; what is missing at the end has targets of -1. The targets and their number are the same
+// for any number of ranks.
+class Validation {
+ public:
+  // `source` must outlive this. Throws data_error if it has no validation tokens.
+  Validation(const DataSource& source, int64_t vocab_size, ValidationOptions options);
+
+  // Batches of one rank.
+  [[nodiscard]] int64_t batches() const { return batches_; }
+
+  // Targets of all ranks together.
+  [[nodiscard]] int64_t target_tokens() const { return targets_; }
+
+  // Batch `i` of this rank; its sample numbers are window numbers. Throws data_error as Loader.
+  [[nodiscard]] Batch at(int64_t i) const;
+
+ private:
+  const DataSource& source_;
+  int64_t vocab_size_;
+  ValidationOptions options_;
+  int64_t windows_ = 0, batches_ = 0, targets_ = 0;
+};
+
+}  // namespace anabranch
