@@ -6,20 +6,25 @@ namespace anabranch {
 namespace {
 
 double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // The label that a collective is counted under.
 const char* label_of(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllReduceSum:
-    case CollectiveKind::kAllReduceMax: return "all_reduce";
-    case CollectiveKind::kAllGather: return "all_gather";
-    case CollectiveKind::kReduceScatterSum: return "reduce_scatter";
-    case CollectiveKind::kBroadcast: return "broadcast";
-    case CollectiveKind::kAllToAll: return "all_to_all";
-    case CollectiveKind::kBarrier: return "barrier";
+    case CollectiveKind::kAllReduceMax:
+      return "all_reduce";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatterSum:
+      return "reduce_scatter";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kBarrier:
+      return "barrier";
   }
   return "barrier";
 }

@@ -1,5 +1,6 @@
 #include "runtime/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/ops/adamw.h"
@@ -14,10 +15,11 @@ double Optimizer::grad_norm() const {
 }
 
 void Optimizer::step(double lr, double grad_norm) {
-  const bool clips = config_.clip > 0 && grad_norm > config_.clip;
-  AdamwStep step{lr,         config_.beta1, config_.beta2,
-                 config_.eps, 0,             ++updates_,
-                 clips ? config_.clip / grad_norm : 1.0};
+  // As PyTorch's clip_grad_norm_, so that runs can be compared digit by digit.
+  constexpr double kClipEps = 1e-6;
+  const double scale = config_.clip > 0 ? config_.clip / (grad_norm + kClipEps) : 1.0;
+  AdamwStep step{lr, config_.beta1, config_.beta2,       config_.eps,
+                 0,  ++updates_,    std::min(scale, 1.0)};
   for (const FlatStore::Entry& entry : store_.entries()) {
     Param& w = *entry.param;
     step.lr = lr * static_cast<double>(w.lr_scale);

@@ -15,17 +15,17 @@ struct Spread {
 
 // One optimizer step, as all ranks see it.
 struct StepReport {
-  int64_t step = 0;         // steps done, this one included
+  int64_t step = 0;  // steps done, this one included
   int64_t total_steps = 0;
-  bool logged = false;      // one of every train.log_every, or the last
-  int64_t tokens = 0;       // trained on since step 0
-  double loss = 0;          // nats per token, before the update
+  bool logged = false;  // one of every train.log_every, or the last
+  int64_t tokens = 0;   // trained on since step 0
+  double loss = 0;      // nats per token, before the update
   double learning_rate = 0;
-  double grad_norm = 0;     // before clipping
-  double seconds = 0;       // of the step
+  double grad_norm = 0;  // before clipping
+  double seconds = 0;    // of the step
   Spread compute_seconds;
-  Spread comm_seconds;      // waiting for other ranks, not hidden behind compute
-  Spread data_seconds;      // waiting for the loader
+  Spread comm_seconds;  // waiting for other ranks, not hidden behind compute
+  Spread data_seconds;  // waiting for the loader
   Spread resident_bytes;
   double tokens_per_second = 0;  // over all ranks
   double flops_per_second = 0;   // model arithmetic over all ranks, recomputation not counted

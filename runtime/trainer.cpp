@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "monitoring/process.h"
 #include "parallel/grad_reducer.h"
+#include "parallel/topology.h"
 #include "runtime/checkpoint/reader.h"
 #include "runtime/checkpoint/saver.h"
 #include "runtime/config/validate.h"
@@ -144,8 +145,8 @@ void Trainer::load() {
   data_.check_same(*manifest);
   state_.restore(*manifest);
   saved_step_ = state_.step;
-  tell("resume", join("resumed at step ", state_.step, " from ",
-                      checkpoints_.at(state_.step).string()));
+  tell("resume",
+       join("resumed at step ", state_.step, " from ", checkpoints_.at(state_.step).string()));
 }
 
 double Trainer::accumulate_gradients() {
@@ -192,10 +193,10 @@ void Trainer::take_step() {
   const int64_t in_a_row = state_.guard().nonfinite_in_a_row();
   if (in_a_row >= config_.train.nonfinite_limit) {
     drain_save();
-    throw Error(Fault::kInternal,
-                join("the loss or gradient was not finite for ", in_a_row, " steps in a row, up to ",
-                     "step ", state_.step, "; the newest checkpoint is as it was. Look at the data ",
-                     "of these steps, or lower optim.lr."));
+    throw Error(Fault::kInternal, join("the loss or gradient was not finite for ", in_a_row,
+                                       " steps in a row, up to ", "step ", state_.step,
+                                       "; the newest checkpoint is as it was. Look at the data ",
+                                       "of these steps, or lower optim.lr."));
   }
 }
 
@@ -209,8 +210,12 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
       state_.optimizer().step(report.learning_rate, norm);
       break;
     }
-    case StepGuard::Verdict::kNonFinite: report.skipped = "nonfinite"; break;
-    case StepGuard::Verdict::kOutlier: report.skipped = "outlier"; break;
+    case StepGuard::Verdict::kNonFinite:
+      report.skipped = "nonfinite";
+      break;
+    case StepGuard::Verdict::kOutlier:
+      report.skipped = "outlier";
+      break;
   }
   report.skipped_steps = state_.guard().skipped();
 }
@@ -218,24 +223,22 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
 void Trainer::finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
                             double comm_seconds) {
   const double mine = seconds_since(begin);
-  const auto spreads =
-      spread(job_.world, {mine - data_seconds - comm_seconds, comm_seconds, data_seconds,
-                          static_cast<double>(resident_bytes())});
+  const auto spreads = spread(job_.world, {mine - data_seconds - comm_seconds, comm_seconds,
+                                           data_seconds, static_cast<double>(resident_bytes())});
   report.compute_seconds = spreads[0];
   report.comm_seconds = spreads[1];
   report.data_seconds = spreads[2];
   report.resident_bytes = spreads[3];
   report.step = state_.step;
   report.total_steps = plan_.steps;
-  report.logged = state_.step % config_.train.log_every == 0 || state_.step == plan_.steps ||
-                  state_.step == 1;
+  report.logged =
+      state_.step % config_.train.log_every == 0 || state_.step == plan_.steps || state_.step == 1;
   report.tokens = state_.tokens;
   report.seconds = seconds_since(begin);
   report.tokens_per_second = static_cast<double>(config_.train.batch_tokens) / report.seconds;
   report.flops_per_second = report.tokens_per_second * model_->cost().flops_per_token;
   if (config_.metrics.peak_tflops > 0) {
-    report.mfu = report.flops_per_second /
-                 (config_.metrics.peak_tflops * 1e12 * job_.world.size());
+    report.mfu = report.flops_per_second / (config_.metrics.peak_tflops * 1e12 * job_.world.size());
   }
   report.hidden = reducer_.times().hidden();
   report.comm = job_.world.stats();
@@ -243,8 +246,8 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
 
 void Trainer::evaluate_all() {
   for (size_t source = 0; source < data_.sources(); ++source) {
-    EvalReport report = evaluate(
-        *model_, data_.validation(source), data_.token_bytes(), job_.world);
+    EvalReport report =
+        evaluate(*model_, data_.validation(source), data_.token_bytes(), job_.world);
     report.step = state_.step;
     report.source = data_.source_name(source);
     for (ReportSink* sink : job_.sinks) sink->eval(report);
@@ -259,7 +262,9 @@ StopKind Trainer::wish() const {
 
 void Trainer::start_save() {
   drain_save();
-  saver_.start(state_.header(job_.facts), state_.items());
+  auto facts = job_.facts;
+  facts["data"] = data_.identity();
+  saver_.start(state_.header(facts), state_.items());
   saving_ = true;
   if (!config_.checkpoint.async) drain_save();
 }
@@ -268,8 +273,8 @@ void Trainer::tend_save(const Control& c) {
   if (!saving_) return;
   const auto report = [&](bool ok) {
     const CheckpointSaver::Timing timing = saver_.timing();
-    last_save_ = {saver_.step(), ok, saver_.error(), timing.stall_seconds, timing.write_seconds,
-                  timing.bytes};
+    last_save_ = {saver_.step(),        ok,          saver_.error(), timing.stall_seconds,
+                  timing.write_seconds, timing.bytes};
     saving_ = false;
     for (ReportSink* sink : job_.sinks) sink->save(*last_save_);
   };

@@ -33,7 +33,9 @@ std::vector<Param*> params_of(Model& model) {
 
 std::vector<StateItem> weights_of(Model& model) {
   std::vector<StateItem> items;
-  model.visit([&](Param& w) { items.push_back({w.name, w.global_shape, w.slice_begin, w.master}); });
+  model.visit([&](Param& w) {
+    items.push_back({w.name, w.global_shape, w.slice_begin, w.master});
+  });
   return items;
 }
 

@@ -29,32 +29,32 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-struct DataSource {
-  std::string path;
+struct SourceConfig {
+  std::string name;
   double weight = 1;
 
   void visit(auto&& f) {
-    f("path", path, "data directory: holds dataset.json and the shards");
+    f("name", name, "a source of the data set");
     f("weight", weight, 1e-6, 1e6, "share of the samples, relative to the other sources");
   }
 
-  bool operator==(const DataSource&) const = default;
+  bool operator==(const SourceConfig&) const = default;
 };
 
 struct DataConfig {
   std::string path;
-  std::vector<DataSource> sources;
+  std::vector<SourceConfig> sources;
   int64_t seed = 1, prefetch = 4;
   Packing packing = Packing::kWindows;
-  Verify verify = Verify::kSampled;
+  bool verify = true;
 
   void visit(auto&& f) {
-    f("path", path, "data directory: holds dataset.json and the shards (or use sources)");
-    f("sources", sources, "a blend: list of {path, weight}, each with its own validation loss");
+    f("path", path, "data directory: holds dataset.json and the shards");
+    f("sources", sources, "other shares of the sources than the data set's: list of {name, weight}");
     f("seed", seed, int64_t{0}, kMaxCount, "seed of the order of samples");
     f("packing", packing, "how documents become samples");
     f("prefetch", prefetch, int64_t{1}, int64_t{1024}, "micro-batches read ahead");
-    f("verify", verify, "checksums of shards at start: some blocks, all, or none");
+    f("verify", verify, "read every shard at start and check its checksums and token ids");
   }
 
   bool operator==(const DataConfig&) const = default;
@@ -64,7 +64,6 @@ struct TrainConfig {
   Precision precision = Precision::kFp32;
   int64_t steps = 0, tokens = 0, batch_tokens = 0, micro_batch = 1;
   GradWire grad_wire = GradWire::kFp32;
-  Determinism deterministic = Determinism::kRun;
   int64_t log_every = 10, nonfinite_limit = 10;
   double outlier_sigma = 0;
   int64_t outlier_window = 128;
@@ -78,8 +77,6 @@ struct TrainConfig {
     f("micro_batch", micro_batch, int64_t{1}, int64_t{65536},
       "sequences a rank computes at a time");
     f("grad_wire", grad_wire, "type of gradients between ranks");
-    f("deterministic", deterministic,
-      "run: bit-equal on the same layout; layout: on any number of ranks (slow)");
     f("log_every", log_every, int64_t{1}, kMaxCount, "steps between two logged steps");
     f("nonfinite_limit", nonfinite_limit, int64_t{1}, kMaxCount,
       "skipped non-finite steps in a row that end the run");

@@ -35,14 +35,11 @@ void check_run(Rules& rules, const RunConfig& run) {
 }
 
 void check_data(Rules& rules, const DataConfig& data) {
-  rules.require(data.path.empty() != data.sources.empty(),
-                data.path.empty() ? "neither data.path nor data.sources is set"
-                                  : "both data.path and data.sources are set",
-                ": give one of them");
-  std::set<std::string> paths;
-  for (const DataSource& source : data.sources) {
-    rules.require(!source.path.empty(), "a source in data.sources has no path");
-    rules.require(paths.insert(source.path).second, "data.sources names ", source.path, " twice");
+  rules.require(!data.path.empty(), "data.path is not set: give the folder of a data set");
+  std::set<std::string> names;
+  for (const SourceConfig& source : data.sources) {
+    rules.require(!source.name.empty(), "a source in data.sources has no name");
+    rules.require(names.insert(source.name).second, "data.sources names ", source.name, " twice");
   }
 }
 
@@ -74,12 +71,6 @@ void check_train(Rules& rules, const Config& config) {
   const int64_t steps = planned_steps(train);
   rules.require(steps == 0 || config.optim.warmup_steps <= steps, "optim.warmup_steps ",
                 config.optim.warmup_steps, " is more than the ", steps, " steps of the run");
-  if (train.deterministic == Determinism::kLayout) {
-    rules.require(train.precision != Precision::kBf16,
-                  "train.deterministic layout needs train.precision fp32 (or fp64), not bf16");
-    rules.require(train.micro_batch == 1,
-                  "train.deterministic layout needs train.micro_batch 1, not ", train.micro_batch);
-  }
   if (train.precision == Precision::kFp64) {
     rules.require(config.device != DeviceChoice::kCuda,
                   "train.precision fp64 runs on the CPU only, and device is cuda");

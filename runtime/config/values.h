@@ -6,27 +6,21 @@
 #include <string_view>
 
 #include "core/ops/gelu.h"
+#include "data/shard/samples.h"
 
 namespace anabranch {
 
 // Each enum's values count from 0 in the order of its words.
 enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
-enum class Packing : uint8_t { kWindows, kBestFit };
-enum class Verify : uint8_t { kSampled, kFull, kOff };
 enum class ModelType : uint8_t { kGpt2 };
 enum class Precision : uint8_t { kFp32, kBf16, kFp64 };
 enum class GradWire : uint8_t { kFp32, kBf16 };
-enum class Determinism : uint8_t { kRun, kLayout };
 
 constexpr auto words_of(DeviceChoice) {
   return std::array<std::string_view, 3>{"auto", "cpu", "cuda"};
 }
 
 constexpr auto words_of(Packing) { return std::array<std::string_view, 2>{"windows", "best_fit"}; }
-
-constexpr auto words_of(Verify) {
-  return std::array<std::string_view, 3>{"sampled", "full", "off"};
-}
 
 constexpr auto words_of(ModelType) { return std::array<std::string_view, 1>{"gpt2"}; }
 
@@ -37,8 +31,6 @@ constexpr auto words_of(Precision) {
 }
 
 constexpr auto words_of(GradWire) { return std::array<std::string_view, 2>{"fp32", "bf16"}; }
-
-constexpr auto words_of(Determinism) { return std::array<std::string_view, 2>{"run", "layout"}; }
 
 // The word of an enum's value: word_of(Precision::kBf16) is "bf16".
 template <class E>

@@ -95,11 +95,13 @@ Var Gpt2::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key) {
   AB_CHECK(T <= options_.context, "[gpt2] ", T, " tokens do not fit a context of ",
            options_.context);
   const float rate = key != nullptr ? options_.dropout : 0.0F;
-  const auto drop = [&](const Var& x, int64_t layer, int site) {
-    if (rate == 0) return x;
-    const uint64_t step_key = mix_keys(key->seed, static_cast<uint64_t>(key->step));
-    const auto place = static_cast<uint64_t>(2 * layer + site);
-    return dropout(x, rate, {mix_keys(step_key, place), batch.first_sample * T});
+  const uint64_t step_key =
+      key != nullptr ? mix_keys(key->seed, static_cast<uint64_t>(key->step)) : 0;
+  // By value: recomputation runs it again when this function has long returned.
+  const auto drop = [rate, step_key, row = batch.first_sample * T](const Var& x, int64_t layer,
+                                                                   int site) {
+    const uint64_t place = mix_keys(step_key, static_cast<uint64_t>(2 * layer + site));
+    return rate == 0 ? x : dropout(x, rate, {place, row});
   };
 
   Var x = embedding(tape, flat(batch.inputs), tokens_, positions_from(batch.inputs), &positions_);
@@ -135,11 +137,7 @@ Tensor Gpt2::logits(const Tensor& ids) {
 DecodeState Gpt2::decode_state(int64_t batch, int64_t tokens) const {
   DecodeState state;
   for (int64_t l = 0; l < options_.layers; ++l) {
-    const Tensor& like = tokens_.value;
-    const Shape shape{batch, tokens, options_.width};
-    state.layers.push_back({like.like(shape, like.dtype(), "kv_cache"),
-                            like.like(shape, like.dtype(), "kv_cache"),
-                            std::vector<int64_t>(static_cast<size_t>(batch), 0)});
+    state.layers.push_back(make_kv_cache(tokens_.value, batch, tokens, options_.width));
   }
   return state;
 }

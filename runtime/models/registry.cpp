@@ -6,9 +6,12 @@ namespace anabranch {
 
 DType compute_type(Precision precision) {
   switch (precision) {
-    case Precision::kBf16: return DType::kBF16;
-    case Precision::kFp64: return DType::kF64;
-    default: return DType::kF32;
+    case Precision::kBf16:
+      return DType::kBF16;
+    case Precision::kFp64:
+      return DType::kF64;
+    default:
+      return DType::kF32;
   }
 }
 
@@ -18,10 +21,10 @@ std::unique_ptr<Model> make_model(const Config& config, int64_t vocabulary) {
   const ModelConfig& m = config.model;
   switch (m.type) {
     case ModelType::kGpt2:
-      return std::make_unique<Gpt2>(Gpt2Options{
-          m.layers, m.width, m.heads, m.context, vocabulary, m.ffn_width,
-          static_cast<float>(m.dropout), m.norm_eps, m.gelu, m.recompute,
-          compute_type(config.train.precision)});
+      return std::make_unique<Gpt2>(Gpt2Options{m.layers, m.width, m.heads, m.context, vocabulary,
+                                                m.ffn_width, static_cast<float>(m.dropout),
+                                                m.norm_eps, m.gelu, m.recompute,
+                                                compute_type(config.train.precision)});
   }
   AB_FAIL("unknown model type ", static_cast<int>(m.type));
 }

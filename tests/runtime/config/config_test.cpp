@@ -44,7 +44,7 @@ TEST(Config, ReadsEveryKind) {
       "device: cpu\n"
       "run: {name: 007, seed: 5}\n"
       "data:\n"
-      "  sources: [{path: a, weight: 0.5}, {path: \"b c\"}]\n"
+      "  sources: [{name: a, weight: 0.5}, {name: \"b c\"}]\n"
       "  packing: best_fit\n"
       "train: {tokens: 1e9, precision: bf16}\n"
       "parallel: {model: 1}\n"
@@ -55,7 +55,7 @@ TEST(Config, ReadsEveryKind) {
   EXPECT_EQ(config.run.seed, 5);
   ASSERT_EQ(config.data.sources.size(), 2U);
   EXPECT_EQ(config.data.sources[0].weight, 0.5);
-  EXPECT_EQ(config.data.sources[1].path, "b c");
+  EXPECT_EQ(config.data.sources[1].name, "b c");
   EXPECT_EQ(config.data.sources[1].weight, 1);
   EXPECT_EQ(config.data.packing, Packing::kBestFit);
   EXPECT_EQ(config.train.tokens, 1000000000);
@@ -72,7 +72,7 @@ TEST(Config, UnknownKeysNameTheNearest) {
   EXPECT_THAT(refusal("eval: {zebra: 1}\n"),
               AllOf(HasSubstr("c.yaml:1: unknown key eval.zebra"),
                     HasSubstr("known here: every_steps, max_tokens")));
-  EXPECT_EQ(refusal("data: {sources: [{path: a, wieght: 1}]}\n"),
+  EXPECT_EQ(refusal("data: {sources: [{name: a, wieght: 1}]}\n"),
             "c.yaml:1: unknown key data.sources[0].wieght; nearest is data.sources[0].weight");
   EXPECT_THAT(refusal("<<: {a: 1}\n"), HasSubstr("unknown key <<"));
 }
@@ -124,7 +124,7 @@ TEST(Config, SetWinsAndIsCheckedTheSame) {
   EXPECT_THAT(refusal("", {"optim.lr.x=1"}), HasSubstr("optim.lr is a section"));
   EXPECT_THAT(refusal("", {"optim=1"}), HasSubstr("must be a section"));
   EXPECT_THAT(refusal("", {"data.path="}), HasSubstr("data.path is empty"));
-  EXPECT_EQ(parse_config("", "c.yaml", {"data.sources=[{path: x}]"}).data.sources[0].path, "x");
+  EXPECT_EQ(parse_config("", "c.yaml", {"data.sources=[{name: x}]"}).data.sources[0].name, "x");
 }
 
 TEST(Config, PresetFirstThenKeys) {
@@ -150,13 +150,12 @@ Config changed_everywhere() {
   Config config;
   config.run = {"a.b", "/x y/#1: \"q\"\\\t\x01\x7f \xc3\xa9", 3};
   config.data.sources = {{"null", 0.1}, {"", 1.0 / 3.0}, {"- x", 2}, {"a, {b}", 1e-6}};
-  config.data.verify = Verify::kOff;
+  config.data.verify = false;
   config.model.preset = "gpt2-85m";
   config.model.layers = 7;
   config.model.ffn_width = 9;
   config.model.gelu = GeluForm::kErf;
   config.model.recompute = true;
-  config.train.deterministic = Determinism::kLayout;
   config.train.tokens = kMaxCount;
   config.optim.lr = 0.1 + 0.2;
   config.parallel.model.value = 4;

@@ -1,0 +1,125 @@
+#include "runtime/run_data.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/validation.h"
+#include "parallel/topology.h"
+
+namespace anabranch {
+namespace {
+
+const char* const kIdentity = "data";  // the manifest's fact
+
+// Each rank verifies every `ranks`-th file.
+void verify_share(const Dataset& dataset, int rank, int ranks) {
+  int64_t number = 0;
+  for (const DataSource& source : dataset.sources()) {
+    for (const TokenStream* stream : {&source.train, &source.val}) {
+      for (const ShardReader& shard : stream->shards()) {
+        if (number++ % ranks == rank) shard.verify();
+      }
+    }
+  }
+}
+
+// The shares of the sources, in the data set's order; empty: as it was built.
+std::vector<double> weights_of(const Dataset& dataset, const std::vector<SourceConfig>& shares) {
+  if (shares.empty()) return {};
+  std::vector<double> weights(dataset.sources().size(), 0);
+  for (const SourceConfig& share : shares) {
+    const auto found = std::ranges::find(dataset.sources(), share.name, &DataSource::name);
+    if (found == dataset.sources().end()) {
+      std::string names;
+      for (const DataSource& source : dataset.sources()) names += " " + source.name;
+      throw config_error("data.sources names ", share.name, ", but ", dataset.path(), " has",
+                         names);
+    }
+    weights[static_cast<size_t>(found - dataset.sources().begin())] = share.weight;
+  }
+  return weights;
+}
+
+LoaderOptions loader_options(const Config& config, const Dataset& dataset, const BatchPlan& plan,
+                             const Group& world, Trace* trace) {
+  LoaderOptions o;
+  o.T = config.model.context;
+  o.micro_batch = config.train.micro_batch;
+  o.micro_batches = plan.accumulation;
+  o.rank = world.rank();
+  o.ranks = world.size();
+  o.seed = static_cast<uint64_t>(config.data.seed);
+  o.packing = config.data.packing;
+  o.prefetch = static_cast<int>(config.data.prefetch);
+  o.weights = weights_of(dataset, config.data.sources);
+  o.trace = trace;
+  return o;
+}
+
+}  // namespace
+
+RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
+                 const RankContext& context)
+    : config_(config),
+      dataset_(Dataset::open(config.data.path)),
+      options_(loader_options(config, dataset_, plan, world, context.trace)),
+      pool_(context.pool) {
+  if (config.data.verify) verify_share(dataset_, world.rank(), world.size());
+  require_same(world, "the data set " + config.data.path, dataset_.fingerprint());
+  const Tokenizer tokenizer = Tokenizer::load(dataset_.tokenizer_path());
+  token_bytes_.assign(tokenizer.token_bytes().begin(), tokenizer.token_bytes().end());
+  loader_ = std::make_unique<Loader>(dataset_, options_);
+  identity_ = loader_->identity();
+}
+
+void RunData::start(int64_t first_sample) {
+  options_.start_sample = first_sample;
+  loader_ = std::make_unique<Loader>(dataset_, options_);
+}
+
+MicroBatch RunData::placed(Batch batch) const {
+  MicroBatch micro;
+  micro.first_sample = batch.samples.empty() ? 0 : batch.samples.front();
+  for (auto [to, from] :
+       {std::pair{&micro.inputs, &batch.inputs}, std::pair{&micro.targets, &batch.targets}}) {
+    *to = Tensor(from->shape(), from->dtype(), pool_, "batch");
+    to->copy_from(*from);
+  }
+  return micro;
+}
+
+MicroBatch RunData::next() { return placed(loader_->next()); }
+
+std::string RunData::source_name(size_t source) const {
+  return sources() == 1 ? std::string() : dataset_.sources()[source].name;
+}
+
+std::function<bool(MicroBatch&)> RunData::validation(size_t source) const {
+  const DataSource& from = dataset_.sources()[source];
+  if (from.val.tokens() < 2) return {};
+  ValidationOptions o;
+  o.T = options_.T;
+  o.micro_batch = options_.micro_batch;
+  o.rank = options_.rank;
+  o.ranks = options_.ranks;
+  o.max_tokens = config_.eval.max_tokens;
+  const auto batches = std::make_shared<Validation>(from, vocabulary(), o);
+  return [this, batches, i = int64_t{0}](MicroBatch& batch) mutable {
+    if (i == batches->batches()) return false;
+    batch = placed(batches->at(i++));
+    return true;
+  };
+}
+
+void RunData::check_same(const Manifest& manifest) const {
+  const auto found = manifest.facts.find(kIdentity);
+  const std::string saved = found == manifest.facts.end() ? "none" : found->second;
+  if (saved == identity_) return;
+  throw data_error("the checkpoint of step ", manifest.step, " is at sample ", manifest.next_sample,
+                   " of other data.\n  checkpoint: ", saved, "\n  this run:   ", identity_,
+                   "\nGive the run its own data, seed, packing and context, or another run.dir.");
+}
+
+}  // namespace anabranch
