@@ -23,23 +23,29 @@ struct Square {
   }
 }
 
+typedef float Lanes __attribute__((vector_size(64), may_alias));
+
+// to = lane i of a, or where bit `kBit` of i is set the lane of b whose number lacks that bit; with
+// kHigh, the same of the lanes whose numbers have it.
+template <size_t kBit, bool kHigh, size_t... kLane>
+[[gnu::always_inline]] inline void interleave(Lanes& to, const Lanes& a, const Lanes& b,
+                                              std::index_sequence<kLane...> /*lanes*/) {
+  to = __builtin_shufflevector(
+      a, b, ((kLane & kBit) != 0 ? kLane + 16 - kBit : kLane) + (kHigh ? kBit : 0)...);
+}
+
 // Exchanges bit `kBit` of the row number with the same bit of the lane number.
-template <int kBit>
+template <size_t kBit>
 [[gnu::always_inline]] inline void exchange(Square<float>& square) {
-  typedef float Vec __attribute__((vector_size(64), may_alias));
-  typedef int32_t Int __attribute__((vector_size(64)));
-  Int low = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const Int upper = (low & kBit) != 0;
-  low += upper & (16 - kBit);  // a's lane, or the one below it from b
-  const Int high = low + kBit;
+  constexpr std::make_index_sequence<16> kLanes;
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
+  for (size_t i = 0; i < 16; ++i) {
     if ((i & kBit) != 0) continue;
-    Vec& a = *reinterpret_cast<Vec*>(square.x[i]);
-    Vec& b = *reinterpret_cast<Vec*>(square.x[i + kBit]);
-    const Vec first = __builtin_shuffle(a, b, low), second = __builtin_shuffle(a, b, high);
-    a = first;
-    b = second;
+    Lanes& a = *reinterpret_cast<Lanes*>(square.x[i]);
+    Lanes& b = *reinterpret_cast<Lanes*>(square.x[i + kBit]);
+    const Lanes old = a;
+    interleave<kBit, false>(a, old, b, kLanes);
+    interleave<kBit, true>(b, old, b, kLanes);
   }
 }
 

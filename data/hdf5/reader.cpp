@@ -40,6 +40,9 @@ class Lister {
   herr_t visit(hid_t from, const char* name, const H5O_info_t& info) noexcept {
     try {
       if (info.type == H5O_TYPE_DATASET) note_data_set(from, name);
+      if (info.type == H5O_TYPE_GROUP && std::string(name) != ".") {
+        list_attributes(check(H5Gopen2(from, name, H5P_DEFAULT), name).get(), name);
+      }
       return 0;
     } catch (const std::exception& error) {
       failure_ = error.what();
