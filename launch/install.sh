@@ -9,7 +9,7 @@ packages_build=(g++ cmake ninja-build pkg-config ccache mold git ca-certificates
   libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev prometheus-cpp-dev libdnnl-dev
   ocl-icd-opencl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
   libzstd-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev)
-packages_test=(clang-format clang-tidy clang prometheus shellcheck iproute2 hdf5-tools)
+packages_test=(clang-format clang-tidy clang libclang-rt-14-dev prometheus shellcheck iproute2 hdf5-tools)
 packages_text=(perl perl-doc bible-kjv bible-kjv-text)
 
 wanted=()

@@ -1,7 +1,9 @@
 # What we link, found once; see the table that configure prints.
 
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+if(AB_LOOPS STREQUAL "openmp")
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
 # The C interface from C++: else mpi.h pulls in the C++ bindings, which need -lmpi_cxx.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI REQUIRED COMPONENTS CXX)
