@@ -20,13 +20,13 @@ struct Simd;
 template <>
 struct Simd<float> {
   typedef float Vec __attribute__((vector_size(64), may_alias));
-  typedef int32_t Int __attribute__((vector_size(64), may_alias));
+  typedef uint32_t Int __attribute__((vector_size(64), may_alias));
 };
 
 template <>
 struct Simd<double> {
   typedef double Vec __attribute__((vector_size(64), may_alias));
-  typedef int64_t Int __attribute__((vector_size(64), may_alias));
+  typedef uint64_t Int __attribute__((vector_size(64), may_alias));
 };
 
 template <class A>
@@ -126,7 +126,7 @@ template <class A, bool kByRows>
   p = p * r + 1.0F;
   Simd<float>::Int bits;
   std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits << 23) + 0x3F800000;
+  bits = (bits << 23U) + 0x3F800000U;
   Vec<float> power;
   std::memcpy(&power, &bits, sizeof power);
   x = p * power;

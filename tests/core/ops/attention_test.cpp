@@ -82,7 +82,7 @@ TEST(Attention, TwoTokensByHand) {
 
 TEST(Attention, GradientsByDifferences) {
   for (const auto& [tokens, width] :
-       {std::pair<int64_t, int64_t>{1, 3}, {5, 3}, {9, 8}, {7, 17}, {67, 2}}) {
+       {std::pair<int64_t, int64_t>{1, 3}, {5, 3}, {9, 8}, {3, 17}, {67, 1}}) {
     test::expect_gradients([](const Var& x) { return attention(x, 2, 2); },
                            test::random({2 * tokens, 3 * 2 * width}, 1), {});
   }
