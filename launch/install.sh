@@ -3,6 +3,8 @@
 # Does nothing, and needs no network, where everything is there already.
 #
 #   launch/install.sh [build|test|text]...    default: build
+#
+# shellcheck disable=SC2034  # the lists are read by name
 set -euo pipefail
 
 packages_build=(g++ cmake ninja-build pkg-config ccache mold git ca-certificates

@@ -62,7 +62,7 @@ if [ ! -f "$run/trained" ]; then
   say "train on $ranks ranks for about $minutes minutes"
   # One step is timed first, so that the run takes as long as asked on any machine.
   steps=$($program bench step configs/gpt2-2core.yaml --set "data.path=$data" \
-    --steps-in "$((minutes * 60))" --ranks "$ranks")
+    --steps-in "$(awk "BEGIN { print int(60 * $minutes) }")" --ranks "$ranks")
   echo "$steps" >"$work/steps"
   train --resume never --set "train.steps=$steps"
   touch "$run/trained"

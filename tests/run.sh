@@ -5,15 +5,21 @@
 #   tests/run.sh --full        adds the slow parts: at most 80 minutes
 #   tests/run.sh --full=PART   the default run's build and that slow part alone
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 70
 
 full_parts=(asan tsan fuzz kill fresh)
-part=""
+usage() {
+  echo "usage: tests/run.sh [--full[=PART]]; parts: ${full_parts[*]}" >&2
+  exit 64
+}
+default=yes parts=()
 case "${1:-}" in
   "") ;;
-  --full) part=all ;;
-  --full=*) part="${1#--full=}" ;;
-  *) echo "usage: tests/run.sh [--full[=PART]]; parts: ${full_parts[*]}" >&2; exit 64 ;;
+  --full) parts=("${full_parts[@]}") ;;
+  --full=*)
+    default=no parts=("${1#--full=}")
+    [[ " ${full_parts[*]} " == *" ${parts[0]} "* ]] || usage ;;
+  *) usage ;;
 esac
 
 passed=0 failed=0 failures=()
@@ -26,58 +32,76 @@ step() {
   echo "== $name: $((SECONDS - start)) s"
 }
 
-# Runs ctest and counts its single tests.
+# Of lines "[n/m] ..." and "n/m Test ... Passed" keeps about ten; all others pass.
+thin() {
+  local line tenth last=-1
+  local starts='^ +Start +[0-9]+:' built='^\[([0-9]+)/([0-9]+)\]'
+  local tested='^ *([0-9]+)/([0-9]+) Test .* Passed '
+  while IFS= read -r line; do
+    if [[ $line =~ $starts ]]; then continue; fi
+    if [[ $line =~ $built || $line =~ $tested ]]; then
+      tenth=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      if [ "$tenth" -eq "$last" ]; then continue; fi
+      last=$tenth
+    fi
+    printf '%s\n' "$line"
+  done
+}
+
+compile() { cmake --build --preset "$1" 2>&1 | thin; }
+build() { cmake --preset "$1" | sed -n '/^-- anabranch\|^--  /p' && compile "$1"; }
+
+# Runs ctest and counts its single tests; skipped ones count as neither.
 suite() {
-  local preset=$1 log start=$SECONDS
+  local preset=$1 log start=$SECONDS name
   shift
   log=$(mktemp)
   echo "== tests ($preset $*)"
-  ctest --preset "$preset" -j 2 "$@" 2>&1 | tee "$log" | grep -vE '^ *(Start|[0-9]+/[0-9]+ .* Passed)'
-  local total bad
+  ctest --preset "$preset" -j 2 "$@" 2>&1 | tee "$log" | thin
+  local total bad skipped
   total=$(sed -nE 's/.*tests passed, .* out of ([0-9]+)$/\1/p' "$log" | tail -n 1)
   bad=$(sed -nE 's/.*tests passed, ([0-9]+) tests? failed.*/\1/p' "$log" | tail -n 1)
-  if [ -z "$total" ]; then failed=$((failed + 1)); failures+=("$preset: no test ran"); else
-    passed=$((passed + total - bad)); failed=$((failed + bad))
-    while read -r name; do failures+=("$name"); done < <(
-      sed -nE 's/^[[:space:]]*[0-9]+ - (.*) \(.*\)$/\1/p' "$log")
+  skipped=$(grep -cE '^[[:space:]]*[0-9]+ - .* \((Skipped|Disabled)\)$' "$log")
+  if [ "${total:-0}" -eq 0 ]; then
+    failed=$((failed + 1)) failures+=("$preset: no test ran")
+  else
+    passed=$((passed + total - bad - skipped)) failed=$((failed + bad))
+    while read -r name; do failures+=("$preset: $name"); done < <(
+      sed '1,/The following tests FAILED/d' "$log" |
+        sed -nE 's/^[[:space:]]*[0-9]+ - (.*) \(.*\)$/\1/p')
   fi
   rm -f "$log"
   echo "== tests ($preset): $((SECONDS - start)) s"
 }
 
-build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$1"; }
-
 finish() {
-  for name in "${failures[@]:-}"; do [ -z "$name" ] || echo "failed: $name"; done
+  for name in "${failures[@]}"; do echo "failed: $name"; done
   echo "took $((SECONDS / 60)) min $((SECONDS % 60)) s"
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+  exit
 }
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
 
-launch/install.sh build test text || { echo "0 passed, 1 failed"; exit 1; }
+launch/install.sh build test text || { failed=1 failures=("install"); finish; }
 step "build" build release
-if [ "$failed" -gt 0 ]; then finish; exit 1; fi
+[ "$failed" -eq 0 ] || finish
 
-if [ -z "$part" ] || [ "$part" = all ]; then
+if [ "$default" = yes ]; then
   step "format" tests/policy/format.sh
-  step "headers" cmake --build --preset headers
+  step "shell" tests/policy/shell.sh
+  step "headers" compile headers
   step "tidy" tests/policy/tidy.sh
   suite release -LE slow
 fi
-
-if [ -n "$part" ]; then
-  if [ "$part" = all ]; then parts=("${full_parts[@]}"); else parts=("$part"); fi
-  for name in "${parts[@]}"; do
-    case "$name" in
-      asan | tsan)
-        step "build $name" build "$name"
-        suite "$name" -LE "slow|policy" ;;
-      kill) suite release -L slow ;;
-      fuzz | fresh) step "$name" "tests/full/$name.sh" ;;
-      *) echo "unknown part '$name'; parts: ${full_parts[*]}" >&2; exit 64 ;;
-    esac
-  done
-fi
+for part in "${parts[@]}"; do
+  case "$part" in
+    asan | tsan)
+      step "build $part" build "$part"
+      suite "$part" -LE "slow|policy" ;;
+    kill) suite release -L slow ;;
+    *) step "$part" "tests/full/$part.sh" ;;
+  esac
+done
 finish

@@ -29,6 +29,12 @@ if(AB_SANITIZE)
   if(AB_FUZZ)
     add_compile_options(-fsanitize=fuzzer-no-link)
   endif()
+  if("address" IN_LIST AB_SANITIZE)
+    add_library(ab_keep_plugins STATIC ${PROJECT_SOURCE_DIR}/tests/sanitizers/keep_plugins.c)
+    target_link_options(ab_keep_plugins INTERFACE -Wl,--undefined=dlclose
+                        -Wl,--export-dynamic-symbol=dlclose)
+    target_link_libraries(ab_flags INTERFACE ab_keep_plugins)
+  endif()
   # Function clones are picked by a resolver that runs before a sanitizer is ready.
   target_compile_definitions(ab_flags INTERFACE AB_WITHOUT_CLONES)
 endif()
@@ -45,12 +51,15 @@ function(ab_library name)
   set_target_properties(ab_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# ab_test(<folder> SOURCES ... DEPENDS ...): one test program per top folder.
+# ab_test(<folder> SOURCES ... DEPENDS ... [LABELS ...]): one test program per top folder.
 function(ab_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "" "LABELS" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
   add_executable(${name}_tests ${arg_SOURCES})
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name}_tests PRIVATE ${arg_DEPENDS} ab_flags GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name}_tests DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS unit TIMEOUT 300 ${ARG_PROPERTIES})
+                       PROPERTIES LABELS ${arg_LABELS} TIMEOUT 300)
 endfunction()

@@ -2,7 +2,7 @@
 # Bootstraps a bare Debian 12 beside this system, clones HEAD into it, and runs the two commands of
 # a new user there: the quick start and the tests.
 #
-#   tests/full/fresh.sh [quickstart|tests]...    default: both
+#   tests/full/fresh.sh [quickstart|tests|shell]...    default: quickstart tests
 #
 # Needs root and package mirrors; downloaded packages and ccache are shared with this system
 # (CCACHE_DISABLE=1 builds everything). AB_FRESH_MINUTES: how long the quick start trains, 0.5.
@@ -30,7 +30,8 @@ inside() {
     case "$what" in
       quickstart) in_tree "$tree" launch/quickstart.sh --minutes "${AB_FRESH_MINUTES:-0.5}" ;;
       tests) in_tree "$tree" tests/run.sh ;;
-      *) echo "fresh: unknown command '$what'; known: quickstart tests" >&2; false ;;
+      shell) in_tree "$tree" bash ;;
+      *) echo "fresh: unknown command '$what'; known: quickstart tests shell" >&2; false ;;
     esac || { result=FAILED; status=1; }
     echo "fresh: $what $result after $((SECONDS - start)) s"
   done
