@@ -1,0 +1,172 @@
+#include "parallel/comm/comm_thread.h"
+
+#include <exception>
+#include <utility>
+
+namespace anabranch {
+namespace {
+
+using Clock = CommState::Clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+Error hung(const WorkState& work, double seconds) {
+  return {Fault::kPeer,
+          join(work.text, " on ", work.comm->who, " did not move for ", seconds,
+               " s and its communication thread does not answer; a rank or the network hangs")};
+}
+
+}  // namespace
+
+void Work::wait() const {
+  if (!state_) return;
+  CommState& comm = *state_->comm;
+  std::unique_lock hold(comm.lock);
+  while (!state_->done && !comm.failure) {
+    if (comm.deadline <= 0) {
+      comm.changed.wait(hold);
+      continue;
+    }
+    // The communication thread keeps the deadline itself and knows more; this is for when it hangs.
+    const double grace = 1.25 * comm.deadline + 2;
+    const auto late = comm.progress + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(grace));
+    if (comm.changed.wait_until(hold, late) == std::cv_status::timeout && Clock::now() >= late &&
+        seconds_between(comm.progress, Clock::now()) >= grace && !state_->done && !comm.failure) {
+      comm.failure = hung(*state_, grace);
+    }
+  }
+  if (!state_->done) throw Error(*comm.failure);
+}
+
+bool Work::done() const {
+  if (!state_) return true;
+  const std::scoped_lock hold(state_->comm->lock);
+  return state_->done;
+}
+
+double Work::seconds() const {
+  if (!state_) return 0;
+  const std::scoped_lock hold(state_->comm->lock);
+  return state_->seconds;
+}
+
+CommThread::CommThread(std::string who) : state_(std::make_shared<CommState>()) {
+  state_->who = std::move(who);
+  state_->progress = Clock::now();
+  thread_ = std::thread([this] { loop(); });
+}
+
+CommThread::~CommThread() {
+  {
+    const std::scoped_lock hold(state_->lock);
+    stop_ = true;
+  }
+  state_->changed.notify_all();
+  thread_.join();
+}
+
+Work CommThread::submit(Job job) {
+  auto work = std::make_shared<WorkState>();
+  work->comm = state_;
+  work->text = job.text;
+  {
+    const std::scoped_lock hold(state_->lock);
+    if (state_->failure) throw Error(*state_->failure);
+    if (queue_.empty()) state_->progress = Clock::now();
+    queue_.push_back({std::move(job), work});
+  }
+  state_->changed.notify_all();
+  return Work(work);
+}
+
+void CommThread::fail(const Error& error) {
+  {
+    const std::scoped_lock hold(state_->lock);
+    if (!state_->failure) state_->failure = error;
+  }
+  state_->changed.notify_all();
+}
+
+void CommThread::drain() {
+  std::unique_lock hold(state_->lock);
+  state_->changed.wait(hold, [&] { return queue_.empty() && !busy_; });
+}
+
+void CommThread::check() const {
+  const std::scoped_lock hold(state_->lock);
+  if (state_->failure) throw Error(*state_->failure);
+}
+
+void CommThread::set_deadline(double seconds) {
+  const std::scoped_lock hold(state_->lock);
+  state_->deadline = seconds;
+}
+
+double CommThread::deadline() const {
+  const std::scoped_lock hold(state_->lock);
+  return state_->deadline;
+}
+
+void CommThread::set_trace(Trace* trace) {
+  const std::scoped_lock hold(state_->lock);
+  trace_ = trace;
+}
+
+CommStats CommThread::stats() const {
+  const std::scoped_lock hold(state_->lock);
+  return stats_;
+}
+
+void CommThread::loop() {
+  std::unique_lock hold(state_->lock);
+  while (true) {
+    state_->changed.wait(hold, [&] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Queued item = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    const bool wanted = !state_->failure;
+    state_->progress = Clock::now();
+    hold.unlock();
+    const bool done = wanted && run(item);
+    item.job.run = nullptr;  // lets go of the tensors before anyone hears that it is done
+    hold.lock();
+    item.work->done = done;
+    busy_ = false;
+    state_->progress = Clock::now();
+    state_->changed.notify_all();
+  }
+}
+
+bool CommThread::run(Queued& item) {
+  const auto begin = Clock::now();
+  std::optional<Error> error;
+  try {
+    item.job.run();
+  } catch (const Error& e) {
+    error = e;
+  } catch (const std::exception& e) {
+    error = Error(Fault::kInternal, join(item.job.text, " on ", state_->who, ": ", e.what()));
+  }
+  const auto end = Clock::now();
+  const std::scoped_lock hold(state_->lock);
+  if (error) {
+    if (!state_->failure) state_->failure = *error;
+    return false;
+  }
+  item.work->seconds = seconds_between(begin, end);
+  if (!item.job.kind) return true;
+  CommStats::Count& count = stats_.by_kind[static_cast<size_t>(*item.job.kind)];
+  ++count.calls;
+  count.bytes += item.job.bytes;
+  count.seconds += item.work->seconds;
+  if (trace_ != nullptr && trace_->on()) {
+    trace_->add_span(Lane::kComm, name_of(*item.job.kind), begin, end);
+  }
+  return true;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,92 @@
+// The thread of a rank that communicates: a queue of collectives, run in order.
+//
+// It is to CPU ranks what a stream is to NCCL. Only this thread calls MPI, so the order of calls is
+// the order in which the rank's program started them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/trace.h"
+#include "parallel/comm/group.h"
+
+namespace anabranch {
+
+// What a communication thread shares with the handles of its works, which may outlive it.
+struct CommState {
+  using Clock = std::chrono::steady_clock;
+
+  std::mutex lock;
+  std::condition_variable changed;
+  std::optional<Error> failure;  // the first; every later work fails with it
+  double deadline = 0;           // seconds; 0: none
+  Clock::time_point progress;    // when a work last began or ended
+  std::string who;               // "rank 3 of 8 on h2"
+};
+
+struct WorkState {
+  std::shared_ptr<CommState> comm;
+  std::string text;   // of the collective
+  bool done = false;  // under comm->lock, as all below; a work that failed never is
+  double seconds = 0;
+};
+
+class CommThread {
+ public:
+  struct Job {
+    std::string text;
+    std::optional<CollectiveKind> kind;  // none: not counted
+    int64_t bytes = 0;
+    std::function<void()> run;
+  };
+
+  // `who` names this rank in messages.
+  explicit CommThread(std::string who);
+  // Runs what is queued, or fails it if the thread has failed, and ends.
+  ~CommThread();
+  CommThread(const CommThread&) = delete;
+  CommThread& operator=(const CommThread&) = delete;
+
+  Work submit(Job job);
+
+  // Fails what is queued and all that comes, unless it has failed before.
+  void fail(const Error& error);
+  // Returns when nothing is queued or runs.
+  void drain();
+  // For jobs that wait: throws if fail() was called.
+  void check() const;
+
+  void set_deadline(double seconds);
+  [[nodiscard]] double deadline() const;
+  void set_trace(Trace* trace);
+  [[nodiscard]] CommStats stats() const;
+
+  [[nodiscard]] const std::string& who() const { return state_->who; }
+
+ private:
+  struct Queued {
+    Job job;
+    std::shared_ptr<WorkState> work;
+  };
+
+  void loop();
+  bool run(Queued& item);  // whether it was done
+
+  std::shared_ptr<CommState> state_;
+  std::deque<Queued> queue_;  // under state_->lock, as all below
+  bool busy_ = false;
+  bool stop_ = false;
+  Trace* trace_ = nullptr;
+  CommStats stats_;
+  std::thread thread_;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,176 @@
+#include "parallel/comm/group.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "core/base/error.h"
+#include "parallel/comm/comm_thread.h"
+
+namespace anabranch {
+namespace {
+
+class SelfGroup final : public Group {
+ public:
+  SelfGroup() : Group(0, 1, nullptr) {}
+
+  void abort(const std::string& /*reason*/) override {}
+
+  std::unique_ptr<Group> split(int /*color*/, int /*key*/) override { return self_group(); }
+
+ private:
+  void run(const Collective& /*c*/) override {}
+};
+
+void check_sums(const Tensor& x, CollectiveKind kind) {
+  const DType type = x.dtype();
+  AB_CHECK(
+      type == DType::kF32 || type == DType::kBF16 || type == DType::kF64 || type == DType::kI64,
+      name_of(kind), " of ", name_of(type), "; expected float32, bfloat16, float64 or int64");
+}
+
+void check_parts(const Tensor& whole, const Tensor& part, int size, CollectiveKind kind) {
+  AB_CHECK(whole.dtype() == part.dtype() && whole.count() == part.count() * size, name_of(kind),
+           " over ", size, " ranks between ", name_of(whole.dtype()), whole.shape(), " and ",
+           name_of(part.dtype()), part.shape(), "; expected one type and ", size,
+           " times the elements");
+}
+
+// The elements of one row; checks that the rows are those that `rows` names.
+int64_t row_of(const Tensor& t, const std::vector<int64_t>& rows, int size, const char* name) {
+  AB_CHECK(std::ssize(rows) == size, "all_to_all got ", rows.size(), " ", name, " for ", size,
+           " ranks");
+  const int64_t sum = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  AB_CHECK(t.shape().rank() > 0 && t.dim(0) == sum &&
+               std::all_of(rows.begin(), rows.end(), [](int64_t n) { return n >= 0; }),
+           "all_to_all got a tensor of ", t.shape(), " whose ", name, " sum to ", sum);
+  return std::accumulate(t.shape().begin() + 1, t.shape().end(), int64_t{1}, std::multiplies<>());
+}
+
+void copy(Tensor& to, const Tensor& from) {
+  if (to.raw() != from.raw()) to.copy_from(from);
+}
+
+}  // namespace
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduceSum:
+      return "all_reduce_sum";
+    case CollectiveKind::kAllReduceMax:
+      return "all_reduce_max";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatterSum:
+      return "reduce_scatter_sum";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+std::string Collective::text() const {
+  const std::string named = join(name_of(kind), " #", number);
+  const Tensor& larger = in.count() > out.count() ? in : out;
+  return larger.empty() ? named : join(named, " of ", name_of(larger.dtype()), larger.shape());
+}
+
+Group::Group(int rank, int size, std::shared_ptr<CommThread> thread)
+    : rank_(rank),
+      size_(size),
+      exceptions_(std::uncaught_exceptions()),
+      thread_(std::move(thread)) {}
+
+void Group::leave() {
+  if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its work");
+  thread_->drain();
+}
+
+Work Group::all_reduce_sum(Tensor x) {
+  check_sums(x, CollectiveKind::kAllReduceSum);
+  if (size_ == 1) return {};
+  return start({.kind = CollectiveKind::kAllReduceSum, .out = x, .in = x});
+}
+
+Work Group::all_reduce_max(Tensor x) {
+  check_sums(x, CollectiveKind::kAllReduceMax);
+  if (size_ == 1) return {};
+  return start({.kind = CollectiveKind::kAllReduceMax, .out = x, .in = x});
+}
+
+Work Group::all_gather(Tensor whole, Tensor part) {
+  check_parts(whole, part, size_, CollectiveKind::kAllGather);
+  if (size_ == 1) {
+    copy(whole, part);
+    return {};
+  }
+  return start(
+      {.kind = CollectiveKind::kAllGather, .out = std::move(whole), .in = std::move(part)});
+}
+
+Work Group::reduce_scatter_sum(Tensor part, Tensor whole) {
+  check_sums(whole, CollectiveKind::kReduceScatterSum);
+  check_parts(whole, part, size_, CollectiveKind::kReduceScatterSum);
+  if (size_ == 1) {
+    copy(part, whole);
+    return {};
+  }
+  return start(
+      {.kind = CollectiveKind::kReduceScatterSum, .out = std::move(part), .in = std::move(whole)});
+}
+
+Work Group::broadcast(Tensor x, int root) {
+  AB_CHECK(0 <= root && root < size_, "broadcast from rank ", root, " of a group of ", size_);
+  if (size_ == 1) return {};
+  return start({.kind = CollectiveKind::kBroadcast, .out = x, .in = x, .root = root});
+}
+
+Work Group::all_to_all(Tensor to, Tensor from, std::vector<int64_t> send_rows,
+                       std::vector<int64_t> recv_rows) {
+  const int64_t row_in = row_of(from, send_rows, size_, "send_rows");
+  const int64_t row_out = row_of(to, recv_rows, size_, "recv_rows");
+  AB_CHECK(row_in == row_out && to.dtype() == from.dtype(), "all_to_all from ",
+           name_of(from.dtype()), from.shape(), " to ", name_of(to.dtype()), to.shape(),
+           "; rows must be of one size and type");
+  if (size_ == 1) {
+    copy(to, from);
+    return {};
+  }
+  return start({.kind = CollectiveKind::kAllToAll,
+                .out = std::move(to),
+                .in = std::move(from),
+                .send_rows = std::move(send_rows),
+                .recv_rows = std::move(recv_rows)});
+}
+
+void Group::barrier() {
+  if (size_ > 1) start({.kind = CollectiveKind::kBarrier}).wait();
+}
+
+void Group::set_deadline(double seconds) {
+  if (thread_) thread_->set_deadline(seconds);
+}
+
+void Group::set_trace(Trace* trace) {
+  if (thread_) thread_->set_trace(trace);
+}
+
+CommStats Group::stats() const { return thread_ ? thread_->stats() : CommStats{}; }
+
+Work Group::start(Collective c) {
+  c.number = started_++;
+  const auto bytes = static_cast<int64_t>(std::max(c.in.bytes(), c.out.bytes()));
+  CommThread::Job job{c.text(), c.kind, bytes, nullptr};
+  job.run = [this, c = std::move(c)] { run(c); };
+  return thread_->submit(std::move(job));
+}
+
+std::unique_ptr<Group> self_group() { return std::make_unique<SelfGroup>(); }
+
+}  // namespace anabranch

@@ -1,0 +1,145 @@
+// A set of ranks that communicate: the one interface over threads and MPI.
+//
+// Collectives are asynchronous and run in the order in which they were started, on one
+// communication thread per rank that all groups split from one parent share. So every rank starts
+// the same collectives of a group in the same order, from one thread at a time; and where two
+// groups overlap, all their ranks agree on the order between them.
+//
+// Every sum adds the ranks in rank order, so its bits depend neither on timing nor on the kind of
+// group. A group of one rank copies and has no thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/trace.h"
+#include "core/tensor/tensor.h"
+#include "parallel/comm/work.h"
+
+namespace anabranch {
+
+class CommThread;
+
+enum class CollectiveKind : uint8_t {
+  kAllReduceSum,
+  kAllReduceMax,
+  kAllGather,
+  kReduceScatterSum,
+  kBroadcast,
+  kAllToAll,
+  kBarrier
+};
+inline constexpr int kCollectiveKinds = 7;
+[[nodiscard]] const char* name_of(CollectiveKind kind);
+
+// What one rank asks of the others; `in` and `out` are one tensor where it works in place.
+struct Collective {
+  CollectiveKind kind{};
+  Tensor out = {}, in = {};
+  int root = 0;
+  std::vector<int64_t> send_rows = {}, recv_rows = {};  // all-to-all only
+  int64_t number = 0;  // counts the collectives of the group, from 0
+
+  [[nodiscard]] std::string text() const;  // "all_reduce_sum #12 of float32[100]"
+};
+
+// What a rank has communicated since it started, over all groups that share its thread.
+struct CommStats {
+  struct Count {
+    int64_t calls = 0;
+    int64_t bytes = 0;   // of the larger tensor of each call
+    double seconds = 0;  // waiting for peers included
+  };
+
+  std::array<Count, kCollectiveKinds> by_kind;
+
+  [[nodiscard]] const Count& of(CollectiveKind kind) const {
+    return by_kind[static_cast<size_t>(kind)];
+  }
+};
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+
+  [[nodiscard]] int size() const { return size_; }
+
+  // x <- sum, or greatest, over ranks of x. float32, bfloat16 (summed in float32 and rounded once),
+  // float64, int64. A NaN of any rank stays one.
+  Work all_reduce_sum(Tensor x);
+  Work all_reduce_max(Tensor x);
+  // whole <- every rank's part, in rank order.
+  //
+  //   whole  [size() * n, ...]  of any type
+  //   part   [n, ...]           may be this rank's place in whole
+  Work all_gather(Tensor whole, Tensor part);
+  // part <- this rank's slice of the sum over ranks of whole; shapes and types as above.
+  Work reduce_scatter_sum(Tensor part, Tensor whole);
+  // x <- the x of rank `root`.
+  Work broadcast(Tensor x, int root);
+  // Sends rows of `from` to each rank, in rank order, and puts what comes in, in rank order, in
+  // `to`.
+  //
+  //   to         [sum of recv_rows, ...]  of any type
+  //   from       [sum of send_rows, ...]  rows of the same size and type
+  //   send_rows  [size()]                 how many rows each rank gets from this one
+  //   recv_rows  [size()]                 how many rows this rank gets from each
+  Work all_to_all(Tensor to, Tensor from, std::vector<int64_t> send_rows,
+                  std::vector<int64_t> recv_rows);
+  // Returns when every rank has come.
+  void barrier();
+
+  // Makes every wait of this rank throw Error (peer lost) with `reason`, and where ranks are
+  // threads every wait of the others. Where they are processes the caller goes on to
+  // MpiWorld::abort(), which ends them.
+  virtual void abort(const std::string& reason) = 0;
+
+  // The group of the ranks that gave the same `color`, ordered by `key`, then by rank here.
+  virtual std::unique_ptr<Group> split(int color, int key) = 0;
+
+  // How long one collective may take before its wait throws, naming who is missing: no one else
+  // would notice a hung rank. 0: for ever. Holds for all groups that share the thread.
+  void set_deadline(double seconds);
+  // Where collectives are recorded as spans; null: nowhere. Kept by reference.
+  void set_trace(Trace* trace);
+  [[nodiscard]] CommStats stats() const;
+
+ protected:
+  // `thread` is null for a group that is alone.
+  Group(int rank, int size, std::shared_ptr<CommThread> thread);
+
+  // For destructors of groups: waits until the thread no longer needs this group; aborts it first
+  // if an exception is in flight.
+  void leave();
+
+  [[nodiscard]] const std::shared_ptr<CommThread>& thread() const { return thread_; }
+
+ private:
+  // Runs a checked collective to its end; called on the communication thread.
+  virtual void run(const Collective& c) = 0;
+
+  Work start(Collective c);
+
+  int rank_;
+  int size_;
+  int64_t started_ = 0;
+  int exceptions_;  // in flight when it was made
+  std::shared_ptr<CommThread> thread_;
+};
+
+// This rank alone.
+std::unique_ptr<Group> self_group();
+
+// Runs `body` on `size` threads, one rank each. A rank that throws aborts the group, so that no
+// one waits for it; the first exception is rethrown when all have ended.
+void run_on_threads(int size, const std::function<void(Group& world)>& body);
+
+}  // namespace anabranch

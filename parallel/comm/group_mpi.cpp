@@ -1,0 +1,225 @@
+// Ranks as MPI processes. Collectives with sums are made of messages, so that they add in rank
+// order, bf16 through fp32, with the same bits as ranks that are threads: each rank gets its share
+// of the elements from all others, sums it, and sends the sum to all. That is the traffic of a ring
+// in two steps instead of 2(n - 1).
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <malloc.h>
+#include <utility>
+
+#include <mpi.h>
+
+#include "core/base/error.h"
+#include "parallel/comm/comm_thread.h"
+#include "parallel/comm/mpi_exchange.h"
+#include "parallel/comm/mpi_world.h"
+#include "parallel/comm/reduce.h"
+
+namespace anabranch {
+namespace {
+
+using Piece = MpiExchange::Piece;
+
+constexpr int64_t kSmall = int64_t{16} << 10;   // bytes: below, all send all and each sums all
+constexpr int64_t kSegment = int64_t{8} << 20;  // bytes reduced at a time: bounds the scratch
+
+class MpiGroup final : public Group {
+ public:
+  MpiGroup(std::unique_ptr<MpiExchange> exchange, std::shared_ptr<CommThread> comm)
+      : Group(exchange->rank(), exchange->size(), std::move(comm)), mpi_(std::move(exchange)) {}
+
+  ~MpiGroup() override { leave(); }
+
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  void abort(const std::string& reason) override {
+    thread()->fail(Error(Fault::kPeer, join(thread()->who(), " failed: ", reason)));
+  }
+
+  std::unique_ptr<Group> split(int color, int key) override {
+    std::unique_ptr<MpiExchange> part;
+    CommThread::Job job{"split", {}, 0, [&] { part = mpi_->split(color, key); }};
+    thread()->submit(std::move(job)).wait();
+    return std::make_unique<MpiGroup>(std::move(part), thread());
+  }
+
+ private:
+  void run(const Collective& c) override {
+    mpi_->begin(c);
+    Tensor out = c.out;
+    Tensor in = c.in;  // only read
+    switch (c.kind) {
+      case CollectiveKind::kAllReduceSum:
+      case CollectiveKind::kAllReduceMax:
+        return all_reduce(c, out);
+      case CollectiveKind::kAllGather:
+        return all_gather(out.raw(), in.raw(), bytes_of(in));
+      case CollectiveKind::kReduceScatterSum:
+        return reduce_scatter(c, out, in);
+      case CollectiveKind::kBroadcast:
+        return mpi_->broadcast(out.raw(), bytes_of(out), c.root);
+      case CollectiveKind::kAllToAll:
+        return all_to_all(c, out, in);
+      case CollectiveKind::kBarrier:
+        return mpi_->barrier();
+    }
+  }
+
+  // The other ranks, each rank starting with its next, so that not all send to one.
+  template <class F>
+  void for_peers(const F& f) const {
+    for (int i = 1; i < size(); ++i) f((rank() + i) % size());
+  }
+
+  void all_reduce(const Collective& c, Tensor& x) {
+    const int64_t width = size_of(x.dtype());
+    if (bytes_of(x) <= kSmall) {
+      std::byte* at = x.raw();
+      return reduce(
+          c, at, x.count() * width, [&](int) { return at; }, at);
+    }
+    for (int64_t begin = 0; begin < x.count(); begin += kSegment / width) {
+      const int64_t count = std::min(kSegment / width, x.count() - begin);
+      std::byte* at = x.raw() + begin * width;
+      const auto share = [&](int r) { return at + share_begin(count, size(), r) * width; };
+      const auto bytes = [&](int r) { return share(r + 1) - share(r); };
+      reduce_shares(c, share, bytes);
+      std::vector<Piece> sends, receives;
+      for_peers([&](int r) {
+        sends.push_back({r, share(rank()), bytes(rank())});
+        receives.push_back({r, share(r), bytes(r)});
+      });
+      mpi_->exchange(sends, receives);
+    }
+  }
+
+  // Every rank's `share(this rank)` summed in place.
+  template <class Share, class Bytes>
+  void reduce_shares(const Collective& c, const Share& share, const Bytes& bytes) {
+    std::vector<Piece> sends;
+    for_peers([&](int r) { sends.push_back({r, share(r), bytes(r)}); });
+    sum_incoming(c, sends, share(rank()), bytes(rank()), share(rank()));
+  }
+
+  // to <- in rank order, `mine` and what `send_to(r)` of each peer r holds; all of `bytes`.
+  template <class From>
+  void reduce(const Collective& c, std::byte* mine, int64_t bytes, const From& send_to,
+              std::byte* to) {
+    std::vector<Piece> sends;
+    for_peers([&](int r) { sends.push_back({r, send_to(r), bytes}); });
+    sum_incoming(c, sends, mine, bytes, to);
+  }
+
+  void sum_incoming(const Collective& c, const std::vector<Piece>& sends, const std::byte* mine,
+                    int64_t bytes, std::byte* to) {
+    const auto room = static_cast<size_t>(bytes);
+    scratch_.resize(std::max(scratch_.size(), room * static_cast<size_t>(size() - 1)));
+    std::vector<const std::byte*> parts(static_cast<size_t>(size()), mine);
+    std::vector<Piece> receives;
+    for_peers([&](int r) {
+      std::byte* at = scratch_.data() + room * receives.size();
+      receives.push_back({r, at, bytes});
+      parts[static_cast<size_t>(r)] = at;
+    });
+    mpi_->exchange(sends, receives);
+    reduce_in_order(c.out.dtype(), c.kind, to, parts, bytes / size_of(c.out.dtype()));
+  }
+
+  void reduce_scatter(const Collective& c, Tensor& part, Tensor& whole) {
+    const int64_t segment = std::max<int64_t>(64, kSegment / size() / 64 * 64);
+    for (int64_t begin = 0; begin < bytes_of(part); begin += segment) {
+      const int64_t bytes = std::min(segment, bytes_of(part) - begin);
+      const auto slice = [&](int r) { return whole.raw() + r * bytes_of(part) + begin; };
+      reduce(c, slice(rank()), bytes, slice, part.raw() + begin);
+    }
+  }
+
+  void all_gather(std::byte* whole, std::byte* part, int64_t bytes) {
+    std::byte* place = whole + rank() * bytes;
+    if (place != part) std::copy_n(part, bytes, place);
+    std::vector<Piece> sends, receives;
+    for_peers([&](int r) {
+      sends.push_back({r, place, bytes});
+      receives.push_back({r, whole + r * bytes, bytes});
+    });
+    mpi_->exchange(sends, receives);
+  }
+
+  void all_to_all(const Collective& c, Tensor& to, Tensor& from) {
+    const auto places = [&](Tensor& t, const std::vector<int64_t>& rows) {
+      const int64_t row = t.dim(0) == 0 ? 0 : bytes_of(t) / t.dim(0);
+      std::vector<Piece> all;
+      std::byte* at = t.raw();
+      for (int r = 0; r < size(); ++r) {
+        all.push_back({r, at, rows[static_cast<size_t>(r)] * row});
+        at += all.back().bytes;
+      }
+      return all;
+    };
+    std::vector<Piece> sends = places(from, c.send_rows), receives = places(to, c.recv_rows);
+    const auto me = static_cast<size_t>(rank());
+    AB_CHECK(sends[me].bytes == receives[me].bytes, c.text(), " on ", thread()->who(), " sends ",
+             sends[me].bytes, " bytes to itself but expects ", receives[me].bytes);
+    std::copy_n(sends[me].at, sends[me].bytes, receives[me].at);
+    for (std::vector<Piece>* pieces : {&sends, &receives}) {
+      std::rotate(pieces->begin(), pieces->begin() + rank(), pieces->end());
+      pieces->erase(pieces->begin());
+    }
+    mpi_->exchange(sends, receives);
+  }
+
+  static int64_t bytes_of(const Tensor& t) { return static_cast<int64_t>(t.bytes()); }
+
+  std::unique_ptr<MpiExchange> mpi_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace
+
+MpiWorld::MpiWorld() : exceptions_(std::uncaught_exceptions()) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 0x7FFFFFFF);
+  int provided = 0;
+  // Several threads at once only where one of them ends the job.
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw config_error("MPI gives thread level ", provided, " but MPI_THREAD_MULTIPLE (",
+                       MPI_THREAD_MULTIPLE, ") is needed; use a build of MPI with threads");
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+}
+
+MpiWorld::~MpiWorld() {
+  if (std::uncaught_exceptions() > exceptions_) abort(static_cast<int>(Fault::kInternal));
+  MPI_Finalize();
+}
+
+std::unique_ptr<Group> MpiWorld::group() const {
+  if (size_ == 1) return self_group();
+  char host[MPI_MAX_PROCESSOR_NAME] = {};
+  int length = 0;
+  MPI_Get_processor_name(host, &length);
+  auto comm = std::make_shared<CommThread>(join("rank ", rank_, " of ", size_, " on ", host));
+  std::unique_ptr<MpiExchange> all;
+  CommThread::Job job{"set-up", {}, 0, [&] { all = MpiExchange::world(comm); }};
+  comm->submit(std::move(job)).wait();
+  return std::make_unique<MpiGroup>(std::move(all), comm);
+}
+
+void MpiWorld::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::abort();  // not reached
+}
+
+bool started_by_mpi() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,102 @@
+// The memory of a model's parameters: a few flat buckets, of which every Param holds views.
+//
+// A bucket holds parameters that are reduced over the same ranks, computed with in the same type
+// and owned by the same kind of optimizer, in reverse forward order: so their gradients finish one
+// after the other in backward, and a reduction, an optimizer step or a save is a few long runs over
+// memory.
+//
+//   adamw buckets   parameters one after the other; the whole is cut into equal slices, one per
+//   rank matrix buckets  whole matrices in equal segments, one per rank that owns them; padded
+//
+// Padding is zero in every buffer and stays so.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/autograd/param.h"
+#include "core/tensor/pool.h"
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+struct Bucket {
+  ReduceGroup reduce;
+  DType compute;
+  Owner owner;
+  int ranks;      // of its reduce group
+  int64_t count;  // elements, padding included; a multiple of ranks * kAlign
+
+  Tensor master;  // [count] float32; float64 in float64 runs
+  Tensor grad;    // [count] of the master's type
+  Tensor value;   // [count] of `compute`; the master itself if that is its type
+  Tensor m, v;    // [count] moments, of the master's type; a matrix bucket has no v
+};
+
+class FlatStore {
+ public:
+  static constexpr int64_t kAlign = 32;  // elements: 64 bytes of bf16
+
+  struct Options {
+    int64_t bucket_bytes = int64_t{25} << 20;  // of gradient, at least, but for the last ones
+    int all_ranks = 1;                         // in the group that ReduceGroup::kAll means
+    int data_ranks = 1;                        // in the group that ReduceGroup::kData means
+  };
+
+  // Where a parameter is: elements [offset, offset + param->shape.count()) of a bucket.
+  struct Entry {
+    Param* param;
+    int bucket;
+    int64_t offset;
+  };
+
+  // Elements [begin, begin + count) of a bucket.
+  struct Slice {
+    int64_t begin, count;
+  };
+
+  // Lays out `params`, given in forward order and each once, and binds their value, master and grad
+  // to zeroed views. Keeps pointers to them.
+  FlatStore(const std::vector<Param*>& params, const Options& options,
+            const std::shared_ptr<Pool>& pool);
+  FlatStore(const FlatStore&) = delete;
+  FlatStore& operator=(const FlatStore&) = delete;
+
+  // In the order in which backward completes them.
+  [[nodiscard]] std::span<Bucket> buckets() { return buckets_; }
+
+  [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
+
+  // In forward order.
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+
+  // Entries of one bucket, in the order they lie in it.
+  [[nodiscard]] std::vector<Entry> entries_of(int bucket) const;
+
+  // What a rank of the bucket's reduce group owns: whole lines of 64 bytes; whole matrices in a
+  // matrix bucket.
+  [[nodiscard]] Slice slice(int bucket, int rank) const;
+
+  // Moments of one parameter, as views of its shape; v is empty for a matrix owner.
+  [[nodiscard]] Tensor m(const Entry& entry) const;
+  [[nodiscard]] Tensor v(const Entry& entry) const;
+
+  // value <- round(master), where they differ in type. After initialisation and a load; an
+  // optimizer does it by itself.
+  void refresh_values();
+
+  // Marks every gradient as stale, so that the first micro-batch of a step overwrites it.
+  void forget_grads();
+
+  // Elements of all parameters, without padding.
+  [[nodiscard]] int64_t parameter_count() const;
+
+ private:
+  void bind(const std::shared_ptr<Pool>& pool);
+
+  std::vector<Bucket> buckets_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,76 @@
+// Sums gradients over ranks in buckets, each as soon as its last gradient exists, while backward
+// goes on.
+//
+// Buckets start in one order on every rank, whatever order gradients become ready in: bucket k
+// waits until all before it have started. A parameter that a step does not use holds up its bucket
+// and those after it until finish().
+#pragma once
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/autograd/param.h"
+#include "parallel/flat_store.h"
+#include "parallel/mesh.h"
+
+namespace anabranch {
+
+// How well one step's reduction was hidden behind its backward.
+struct ReduceTimes {
+  double seconds = 0;  // that the communication thread was busy with it, waiting for peers included
+  double waited = 0;   // that finish() waited for it
+
+  // The part of the reduction that the step did not wait for; 1 if there was nothing to do.
+  [[nodiscard]] double hidden() const {
+    return seconds > 0 ? (seconds > waited ? 1 - waited / seconds : 0) : 1;
+  }
+};
+
+class GradReducer {
+ public:
+  // Keeps references to both, which must be of the same ranks.
+  //
+  //   wire  kF32: gradients travel as they are; kBF16: rounded to bf16, summed in fp32, rounded
+  //         once more, half the bytes. train.grad_wire
+  GradReducer(FlatStore& store, const Mesh& mesh, DType wire = DType::kF32);
+
+  // Before the backward of a step's last micro-batch.
+  void arm();
+
+  // For Tape::on_grad_ready: nothing until armed, then starts what can start.
+  void ready(Param& w);
+
+  // Reduces what is left and waits for all. A gradient that nothing wrote in this step counts as
+  // zero. Afterwards every gradient is the sum over its ranks and none is fresh.
+  void finish();
+
+  // Of the last finish().
+  [[nodiscard]] const ReduceTimes& times() const { return times_; }
+
+  // Buckets started since arm().
+  [[nodiscard]] int started() const { return next_; }
+
+ private:
+  struct Flight {
+    int waiting = 0;  // parameters whose gradient is not there yet
+    Tensor wire;      // what travels, if that is not the gradient itself
+    Work work;
+  };
+
+  void start(size_t bucket);
+  void land(size_t bucket);
+  static void settle(Param& w);
+
+  FlatStore& store_;
+  const Mesh& mesh_;
+  DType wire_;
+  bool armed_ = false;
+  int next_ = 0;                                    // the first bucket that has not started
+  std::vector<Flight> flights_;                     // by bucket
+  std::vector<bool> ready_;                         // by entry
+  std::unordered_map<const Param*, size_t> entry_;  // never iterated
+  ReduceTimes times_;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,25 @@
+// What a rank has at hand, passed to whatever needs it: there are no globals, so that ranks can be
+// threads of one process.
+#pragma once
+
+#include <memory>
+
+#include "core/tensor/device.h"
+#include "core/tensor/pool.h"
+
+namespace anabranch {
+
+class Log;
+class Trace;
+
+struct RankContext {
+  int rank = 0;
+  int size = 1;
+  Device device;               // where its tensors are
+  std::shared_ptr<Pool> pool;  // of all tensors of its steps
+  int threads = 1;             // its share of the cores
+  Log* log = nullptr;          // outlives it; null: no log
+  Trace* trace = nullptr;      // outlives it; null: no spans
+};
+
+}  // namespace anabranch

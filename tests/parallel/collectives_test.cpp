@@ -1,0 +1,96 @@
+#include "parallel/collectives.h"
+
+#include "core/tensor/accumulate.h"
+#include "tests/support/tensors.h"
+
+namespace anabranch {
+namespace {
+
+constexpr int64_t kRows = 3, kWidth = 4;
+
+// y = x * x, and notes when its backward runs.
+Var square(const Var& x, std::vector<std::string>* order) {
+  Tensor y = x.value().like("square");
+  for (int64_t i = 0; i < y.count(); ++i) {
+    y.data<double>()[i] = x.value().data<double>()[i] * x.value().data<double>()[i];
+  }
+  return x.tape()->record("square", y, {}, [x, order](Tape& t, const Tensor& dy) {
+    if (order != nullptr) order->emplace_back("square");
+    GradSink dx = t.grad(x);
+    for (int64_t i = 0; i < dy.count(); ++i) {
+      const double g = 2 * x.value().data<double>()[i] * dy.data<double>()[i];
+      dx.out.data<double>()[i] = g + (dx.accumulate ? dx.out.data<double>()[i] : 0);
+    }
+  });
+}
+
+Tensor weights(int rank, int64_t rows) {
+  return test::random({rows, kWidth}, 50 + static_cast<uint32_t>(rank));
+}
+
+class GatherRows : public testing::TestWithParam<int> {};
+
+// Rank r's loss is sum(w_r * gather(x^2)^2): each rank weighs all rows, so that x's gradient is a
+// sum over ranks. The square of x is used beside the transfer as well.
+TEST_P(GatherRows, ValuesAndGradientsEqualThoseOfOneRank) {
+  const int size = GetParam();
+  const Tensor all = test::random({size * kRows, kWidth}, 1);
+  Tape reference;
+  const Var leaf = reference.input(all);
+  const Var once = square(leaf, nullptr);
+  const Var twice = square(once, nullptr);
+  Tensor seed({size * kRows, kWidth}, DType::kF64);
+  seed.fill_zero();
+  for (int r = 0; r < size; ++r) accumulate(seed, weights(r, size * kRows));
+  reference.backward(twice, seed);
+  const std::vector<double> want = test::values(reference.take_grad(leaf));
+
+  run_on_threads(size, [&](Group& g) {
+    Tape tape;
+    const Var x = tape.input(all.view(g.rank() * kRows * kWidth, {kRows, kWidth}).clone());
+    const Pending pending = gather_rows_start(square(x, nullptr), g);
+    const Var y = square(gather_rows_finish(pending), nullptr);
+    tape.backward(y, weights(g.rank(), size * kRows));
+    EXPECT_EQ(test::values(y.value()), test::values(twice.value()));
+    const auto begin = want.begin() + g.rank() * kRows * kWidth;
+    test::expect_near(tape.take_grad(x), {begin, begin + kRows * kWidth},
+                      test::op_tolerance(DType::kF64), "dx");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GatherRows, testing::Values(1, 2, 3, 4, 8));
+
+// What lies between start and finish runs between them in backward too.
+TEST(Collectives, OtherBackwardsRunBetweenFinishAndStart) {
+  run_on_threads(2, [](Group& g) {
+    std::vector<std::string> order;
+    const auto note = [&](const Var& v, const char* name) {
+      return v.tape()->record(name, v.value(), {}, [&order, v, name](Tape& t, const Tensor& dy) {
+        order.emplace_back(name);
+        t.give(v, dy);
+      });
+    };
+    Tape tape;
+    const Var x = tape.input(test::random({kRows, kWidth}, 2));
+    const Pending pending = gather_rows_start(note(x, "before"), g);
+    const Var beside = square(x, &order);
+    const Var y = note(gather_rows_finish(pending), "after");
+    const Var both = tape.record("join", y.value(), {}, [&](Tape& t, const Tensor& dy) {
+      t.give(y, dy);
+      t.give(beside, dy.view(0, {kRows, kWidth}));
+    });
+    tape.backward(both, test::full(both.shape(), 1));
+    EXPECT_EQ(order, (std::vector<std::string>{"after", "square", "before"}));
+  });
+}
+
+TEST(Collectives, WithoutATapeTheyOnlyCompute) {
+  run_on_threads(3, [](Group& g) {
+    const Var y = gather_rows_finish(gather_rows_start(Var(test::full({2, 1}, g.rank())), g));
+    EXPECT_EQ(test::values(y.value()), (std::vector<double>{0, 0, 1, 1, 2, 2}));
+    EXPECT_EQ(y.tape(), nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace anabranch

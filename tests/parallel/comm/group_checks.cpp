@@ -1,0 +1,235 @@
+#include "tests/parallel/comm/group_checks.h"
+
+#include <algorithm>
+
+#include "core/base/philox.h"
+#include "parallel/comm/reduce.h"
+#include "tests/support/ranks.h"
+
+namespace anabranch::test {
+namespace {
+
+// On both sides of the border between the two ways to reduce.
+constexpr int64_t kCounts[] = {0, 1, 4, 31, 33, 100, 5000, 20001};
+constexpr DType kSums[] = {DType::kF32, DType::kBF16, DType::kF64, DType::kI64};
+
+std::string label(const char* what, DType type, int64_t count) {
+  return join(what, " of ", count, " ", name_of(type));
+}
+
+Tensor sum_of(int ranks, Shape shape, DType type) {
+  return numbers(shape, type, [&](int64_t i) {
+    int64_t sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += exact_number(r, i);
+    return sum;
+  });
+}
+
+void for_all(const std::function<void(DType, int64_t)>& f) {
+  for (const DType type : kSums) {
+    for (const int64_t count : kCounts) f(type, count);
+  }
+}
+
+void all_reduce(Group& g) {
+  for_all([&](DType type, int64_t count) {
+    Tensor x = exact({count}, type, g.rank());
+    g.all_reduce_sum(x).wait();
+    expect_equal(x, sum_of(g.size(), {count}, type), label("sum", type, count));
+
+    Tensor y = exact({count}, type, g.rank());
+    g.all_reduce_max(y).wait();
+    expect_equal(y,
+                 numbers({count}, type,
+                         [&](int64_t i) {
+                           int64_t most = exact_number(0, i);
+                           for (int r = 1; r < g.size(); ++r)
+                             most = std::max(most, exact_number(r, i));
+                           return most;
+                         }),
+                 label("max", type, count));
+  });
+}
+
+void gather_and_scatter(Group& g) {
+  for_all([&](DType type, int64_t count) {
+    Tensor whole({g.size(), count}, type);
+    g.all_gather(whole, exact({count}, type, g.rank())).wait();
+    const Tensor want = numbers({g.size(), count}, type, [&](int64_t i) {
+      return exact_number(static_cast<int>(i / count), i % count);
+    });
+    expect_equal(whole, want, label("all_gather", type, count));
+
+    Tensor in_place({g.size(), count}, type);
+    Tensor mine = in_place.view(g.rank() * count, {count});
+    mine.copy_from(exact({count}, type, g.rank()));
+    g.all_gather(in_place, mine).wait();
+    expect_equal(in_place, want, label("all_gather in place", type, count));
+
+    Tensor part({count}, type);
+    g.reduce_scatter_sum(part, exact({g.size() * count}, type, g.rank())).wait();
+    const Tensor sum = sum_of(g.size(), {g.size() * count}, type);
+    expect_equal(part, sum.view(g.rank() * count, {count}), label("reduce_scatter", type, count));
+  });
+}
+
+void broadcast(Group& g) {
+  for (int root = 0; root < g.size(); ++root) {
+    for_all([&](DType type, int64_t count) {
+      Tensor x = exact({count}, type, g.rank());
+      g.broadcast(x, root).wait();
+      expect_equal(x, exact({count}, type, root), label("broadcast", type, count));
+    });
+  }
+}
+
+// More than one segment of a reduction.
+void large(Group& g) {
+  constexpr int64_t kCount = 2200000;
+  Tensor x = exact({kCount}, DType::kF32, g.rank());
+  g.all_reduce_sum(x).wait();
+  const Tensor sum = sum_of(g.size(), {kCount}, DType::kF32);
+  expect_equal(x, sum, "large sum");
+  const int64_t share = kCount / g.size();
+  Tensor part({share}, DType::kF32);
+  const Tensor whole = exact({kCount}, DType::kF32, g.rank());
+  g.reduce_scatter_sum(part, whole.view(0, {g.size() * share})).wait();
+  expect_equal(part, sum.view(g.rank() * share, {share}), "large reduce_scatter");
+}
+
+// Rank s sends rows(s, r) rows to rank r, so some send nothing.
+int64_t rows(int sender, int receiver) { return (3 * sender + 5 * receiver) % 4; }
+
+void all_to_all(Group& g) {
+  for (const int64_t width : {1, 3, 3000}) {
+    std::vector<int64_t> send, recv;
+    std::vector<int64_t> sent, expected;  // a number per row that says whence and whither
+    for (int r = 0; r < g.size(); ++r) {
+      send.push_back(rows(g.rank(), r));
+      recv.push_back(rows(r, g.rank()));
+      for (int64_t i = 0; i < send.back(); ++i) sent.push_back(g.rank() * 64 + r * 4 + i);
+      for (int64_t i = 0; i < recv.back(); ++i) expected.push_back(r * 64 + g.rank() * 4 + i);
+    }
+    const auto fill = [&](const std::vector<int64_t>& all) {
+      return numbers({std::ssize(all), width}, DType::kF32,
+                     [&](int64_t i) { return all[static_cast<size_t>(i / width)]; });
+    };
+    Tensor to({std::ssize(expected), width}, DType::kF32);
+    g.all_to_all(to, fill(sent), send, recv).wait();
+    expect_equal(to, fill(expected), "all_to_all");
+  }
+}
+
+Tensor noise(int rank, DType type, int64_t count) {
+  Tensor t({count}, type);
+  dispatch(type, [&]<class T>() {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto key = static_cast<uint64_t>(rank) + 7;
+      t.data<T>()[i] = T(uniform_float(philox(key, static_cast<uint64_t>(i))[0]) - 0.5F);
+    }
+  });
+  return t;
+}
+
+// Sums that round: in rank order, bf16 through fp32, whatever moved them.
+void rank_order(Group& g) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int64_t count : {int64_t{5}, int64_t{50001}}) {
+      Tensor want({count}, type);
+      dispatch(type, [&]<class T>() {
+        std::vector<Tensor> all;
+        for (int r = 0; r < g.size(); ++r) all.push_back(noise(r, type, count));
+        for (int64_t i = 0; i < count; ++i) {
+          auto sum = static_cast<float>(all[0].data<T>()[i]);
+          for (size_t r = 1; r < all.size(); ++r) sum += static_cast<float>(all[r].data<T>()[i]);
+          want.data<T>()[i] = T(sum);
+        }
+      });
+      Tensor x = noise(g.rank(), type, count);
+      g.all_reduce_sum(x).wait();
+      expect_equal(x, want, label("sum in rank order", type, count));
+    }
+  }
+}
+
+// Many at once, waited for in another order, their tensors held only by the works.
+void asynchronous(Group& g) {
+  std::vector<Tensor> xs;
+  std::vector<Work> works;
+  for (int i = 0; i < 20; ++i) {
+    xs.push_back(exact({1000 + i}, DType::kF32, g.rank()));
+    works.push_back(g.all_reduce_sum(xs.back()));
+    g.all_reduce_sum(exact({50}, DType::kF64, g.rank()));  // no one waits for it
+  }
+  for (size_t i = works.size(); i-- > 0;) {
+    works[i].wait();
+    EXPECT_TRUE(works[i].done());
+    EXPECT_TRUE(xs[i].unique());  // the communication thread has let go of it
+    expect_equal(xs[i], sum_of(g.size(), xs[i].shape(), DType::kF32), "one of many");
+  }
+}
+
+void split(Group& g) {
+  const int half = (g.size() + 1) / 2;
+  const int color = g.rank() < half ? 0 : 1;
+  const auto part = g.split(color, -g.rank());  // reversed within each half
+  const int size = color == 0 ? half : g.size() - half;
+  const int first = color == 0 ? 0 : half;
+  ASSERT_EQ(part->size(), size);
+  EXPECT_EQ(part->rank(), size - 1 - (g.rank() - first));
+  Tensor x = Tensor::of<int64_t>({1}, {g.rank()});
+  const Work inner = part->all_reduce_sum(x);
+  Tensor y = Tensor::of<int64_t>({1}, {1});
+  g.all_reduce_sum(y).wait();
+  inner.wait();
+  int64_t want = 0;
+  for (int r = first; r < first + size; ++r) want += r;
+  EXPECT_EQ(*x.data<int64_t>(), want);
+  EXPECT_EQ(*y.data<int64_t>(), g.size());
+  const auto again = part->split(part->rank() % 2, 0);
+  again->barrier();
+}
+
+void counts_and_spans(Group& g) {
+  Trace trace;
+  trace.set_on(true);
+  g.set_trace(&trace);
+  const auto before = g.stats().of(CollectiveKind::kAllReduceSum);
+  g.all_reduce_sum(Tensor({100}, DType::kF32).clone()).wait();
+  g.barrier();
+  const auto after = g.stats().of(CollectiveKind::kAllReduceSum);
+  g.set_trace(nullptr);
+  const bool alone = g.size() == 1;
+  EXPECT_EQ(after.calls - before.calls, alone ? 0 : 1);
+  EXPECT_EQ(after.bytes - before.bytes, alone ? 0 : 400);
+  EXPECT_EQ(trace.json(0).find("all_reduce_sum") != std::string::npos, !alone);
+}
+
+void refusals(Group& g) {
+  EXPECT_THROW(g.all_reduce_sum(Tensor({3}, DType::kI32)), Error);
+  EXPECT_THROW(g.all_gather(Tensor({g.size() * 3 + 1}, DType::kF32), Tensor({3}, DType::kF32)),
+               Error);
+  EXPECT_THROW(g.reduce_scatter_sum(Tensor({3}, DType::kF32), Tensor({g.size() * 3}, DType::kF64)),
+               Error);
+  EXPECT_THROW(g.broadcast(Tensor({1}, DType::kF32), g.size()), Error);
+  EXPECT_THROW(g.all_to_all(Tensor({1, 2}, DType::kF32), Tensor({1, 2}, DType::kF32), {}, {}),
+               Error);
+  g.barrier();
+}
+
+}  // namespace
+
+std::vector<GroupCheck> group_checks() {
+  return {{"AllReduce", all_reduce},
+          {"GatherAndScatter", gather_and_scatter},
+          {"Broadcast", broadcast},
+          {"Large", large},
+          {"AllToAll", all_to_all},
+          {"SumsInRankOrder", rank_order},
+          {"Asynchronous", asynchronous},
+          {"Split", split},
+          {"CountsAndSpans", counts_and_spans},
+          {"Refusals", refusals}};
+}
+
+}  // namespace anabranch::test
