@@ -1,0 +1,45 @@
+// This process as a rank of a job: MPI if it was started by mpirun or srun, alone otherwise.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/log.h"
+#include "core/base/trace.h"
+#include "parallel/comm/mpi_world.h"
+#include "parallel/rank_context.h"
+#include "parallel/topology.h"
+
+namespace anabranch {
+
+class RankProcess {
+ public:
+  // Collective. `threads` 0 takes this rank's share of the host's cores.
+  explicit RankProcess(int64_t threads);
+
+  [[nodiscard]] Group& world() { return *world_; }
+
+  [[nodiscard]] RankContext& context() { return context_; }
+
+  [[nodiscard]] const Topology& topology() const { return topology_; }
+
+  [[nodiscard]] bool first() const { return context_.rank == 0; }
+
+  // Logs to `file` from now on.
+  void open_log(const std::string& file);
+
+ private:
+  std::unique_ptr<MpiWorld> mpi_;
+  std::unique_ptr<Group> world_;
+  Topology topology_;
+  Trace trace_;
+  std::unique_ptr<Log> log_;
+  RankContext context_;
+};
+
+// Runs `body` as a rank. A rank that throws prints its message and, where there are others, ends
+// the job with the error's exit code; what all ranks throw alike is printed once, by rank 0.
+int run_rank(int64_t threads, const std::function<int(RankProcess&)>& body);
+
+}  // namespace anabranch

@@ -1,0 +1,167 @@
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+
+#include "core/base/error.h"
+#include "core/base/parallel_for.h"
+#include "data/hdf5/raw_file.h"
+#include "launch/program.h"
+#include "launch/rank_process.h"
+#include "launch/run_display.h"
+#include "launch/stop_signals.h"
+#include "monitoring/server.h"
+#include "runtime/config/validate.h"
+#include "runtime/log_sink.h"
+#include "runtime/metrics_sink.h"
+#include "runtime/trainer.h"
+
+namespace anabranch {
+namespace {
+namespace fs = std::filesystem;
+
+struct TrainWish {
+  std::string config, resume = "auto", profile;
+  std::vector<std::string> sets;
+};
+
+Resume resume_of(const std::string& word) {
+  if (word == "must") return Resume::kMust;
+  return word == "never" ? Resume::kNever : Resume::kAuto;
+}
+
+// "10:12" as the first and last step to trace.
+std::pair<int64_t, int64_t> profile_of(const std::string& text) {
+  if (text.empty()) return {-1, -1};
+  const size_t colon = text.find(':');
+  try {
+    size_t used_first = 0, used_last = 0;
+    const std::string last_text = colon == std::string::npos ? text : text.substr(colon + 1);
+    const int64_t first = std::stoll(text.substr(0, colon), &used_first);
+    const int64_t last = std::stoll(last_text, &used_last);
+    const bool whole = used_first == std::min(colon, text.size()) && used_last == last_text.size();
+    if (whole && 0 <= first && first <= last) return {first, last};
+  } catch (const std::exception&) {
+    // falls through to the message
+  }
+  throw usage_error("--profile ", text, ": expected FIRST:LAST, two steps like 10:12");
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+// What only rank 0 has: the endpoint and the lines of metrics.jsonl.
+class Telemetry {
+ public:
+  Telemetry(const Config& config, const RunDirectory& run, int ranks, Log& log)
+      : metrics_(labels(config)),
+        lines_(run.metrics().string(), [&log](const std::string& w) { log.warn(w); }),
+        server_(metrics_, config.metrics.listen, [&log](const std::string& w) { log.warn(w); }),
+        sink_(metrics_, lines_) {
+    metrics_.set(Metric::kRanks, ranks);
+    if (!server_.serving()) return;
+    targets_.emplace((run.path() / "targets.json").string(), server_.address(), labels(config),
+                     [&log](const std::string& w) { log.warn(w); });
+    std::cerr << "metrics at http://" << server_.address() << "/metrics\n";
+  }
+
+  ReportSink& sink() { return sink_; }
+
+ private:
+  static std::vector<std::pair<std::string, std::string>> labels(const Config& config) {
+    const char* job = std::getenv("SLURM_JOB_ID");
+    return {{"run", config.run.name},
+            {"model", std::string(word_of(config.model.type))},
+            {"precision", std::string(word_of(config.train.precision))},
+            {"job", job != nullptr ? job : "none"}};
+  }
+
+  Metrics metrics_;
+  JsonLines lines_;
+  MetricsServer server_;
+  std::optional<TargetsFile> targets_;
+  MetricsSink sink_;
+};
+
+void announce(const Config& config, const RankProcess& process, const BatchPlan& plan) {
+  std::cerr << join("run ", config.run.name, " in ", config.run.dir, ": ",
+                    process.topology().hosts.size(), " ranks, ", plan.steps, " steps of ",
+                    plan.sequences, " sequences, ", plan.accumulation,
+                    " micro-batches a rank and step\n");
+}
+
+int run(const TrainWish& wish, RankProcess& process) {
+  const Config config = load_config(wish.config, wish.sets);
+  validate(config);
+  if (config.device == DeviceChoice::kCuda) {
+    throw config_error("device is cuda, but this build computes on the CPU only; set device: cpu");
+  }
+  const BatchPlan plan = plan_batch(config, process.world().size());
+  if (config.parallel.threads > 0) {
+    process.context().threads = static_cast<int>(config.parallel.threads);
+    set_thread_count(process.context().threads);
+  }
+  process.world().set_deadline(static_cast<double>(config.parallel.deadline_seconds));
+  require_same(process.world(), "the build", joined(build_lines()));
+  require_same(process.world(), "the configuration", dump_config(config));
+
+  RunDirectory directory(config.run.dir, process.first());
+  process.open_log(directory.log(process.context().rank).string());
+  StopRequest stop;
+  const StopSignals signals(stop);
+  LogSink log_sink(*process.context().log);
+  TrainJob job{config,
+               {},
+               resume_of(wish.resume),
+               profile_of(wish.profile),
+               process.context(),
+               process.world(),
+               directory,
+               stop,
+               {&log_sink}};
+  job.facts = {{"config", dump_config(config)},
+               {"build", joined(build_lines())},
+               {"ranks", std::to_string(process.world().size())},
+               {"threads", std::to_string(process.context().threads)}};
+
+  std::optional<Telemetry> telemetry;
+  std::optional<RunDisplay> display;
+  if (process.first()) {
+    announce(config, process, plan);
+    directory.write("config.yaml", dump_config(config, build_lines()));
+    telemetry.emplace(config, directory, process.world().size(), *process.context().log);
+    display.emplace();
+    job.sinks.push_back(&telemetry->sink());
+    job.sinks.push_back(&*display);
+  }
+  const int code = train(job);
+  if (job.profile.first >= 0) {
+    const std::string name = "trace-rank-" + std::to_string(process.context().rank) + ".json";
+    directory.write(name, process.context().trace->json(process.context().rank));
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  CLI::App* verb =
+      app.add_subcommand("train", "trains; under mpirun or srun each process is a rank");
+  auto wish = std::make_shared<TrainWish>();
+  verb->add_option("CONFIG", wish->config, "YAML file")->required();
+  verb->add_option("--set", wish->sets, "a.b=c: overrides a key")->allow_extra_args(false);
+  verb->add_option("--resume", wish->resume, "auto: from the newest checkpoint if there is one")
+      ->check(CLI::IsMember({"auto", "must", "never"}));
+  verb->add_option("--profile", wish->profile, "FIRST:LAST steps to write a Chrome trace of");
+  verb->callback([wish, &exit_code] {
+    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+  });
+}
+
+}  // namespace anabranch
