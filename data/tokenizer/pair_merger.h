@@ -57,7 +57,7 @@ class PairMerger {
   void change(TokenId left, TokenId right, std::int64_t by);
   void gain(TokenId left, TokenId right, std::uint32_t word);
   void push(std::uint32_t pair);
-  void merge_word(std::uint32_t word, TokenPair merge, TokenId merged);
+  void merge_word(std::uint32_t index, TokenPair merge, TokenId merged);
 
   std::vector<TokenId> symbols_;
   std::vector<Word> words_;

@@ -1,7 +1,8 @@
 // Tokenizer timings, to set beside tiktoken's and Hugging Face's
 // (tests/bench/peers/torch_tokenizers.py):
 //   tokenizer_bench encode VOCAB_BPE ENCODER_JSON TEXT      MiB/s of one thread, median of 7
-//   tokenizer_bench train TEXT VOCAB_SIZE THREADS           seconds; documents are lines
+//   tokenizer_bench train TEXT VOCAB_SIZE THREADS JSON      seconds; documents are lines; saves
+//   JSON
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -73,7 +74,7 @@ int train(char** arguments) {
     return true;
   });
   std::printf("%zu tokens in %.2f s\n", vocabulary.tokens.size(), clock.seconds());
-  Tokenizer("bench", vocabulary, options.pattern).save("/dev/shm/tokenizer_bench.json");
+  Tokenizer("bench", vocabulary, options.pattern).save(arguments[3]);
   return 0;
 }
 
@@ -82,7 +83,7 @@ int train(char** arguments) {
 int main(int count, char** arguments) {
   const std::string verb = count > 1 ? arguments[1] : "";
   if (verb == "encode" && count == 5) return encode(arguments + 2);
-  if (verb == "train" && count == 5) return train(arguments + 2);
+  if (verb == "train" && count == 6) return train(arguments + 2);
   std::puts("usage: see the head of tokenizer_bench.cpp");
   return 64;
 }
