@@ -24,22 +24,20 @@ void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv) {
     T* const out = y.data<T>();
     A* const l = lse.data<A>();
     parallel_for(batch * heads, head_grain(tokens, width), [=, &qkv](int64_t begin, int64_t end) {
-      Tensor scratch =
-          qkv.like({forward_scratch<A>(tokens, width)}, kDTypeOf<A>, "attention scratch");
+      HeadWorker<T> worker(qkv, tokens, width, HeadWorker<T>::Pass::kForward);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / heads * tokens, column = i % heads * width;
         const T* q = x + row * 3 * channels + column;
-        head_forward<T>({.q = q,
-                         .k = q + channels,
-                         .v = q + 2 * channels,
-                         .y = out + row * channels + column,
-                         .l = l + i * tokens,
-                         .q_stride = 3 * channels,
-                         .kv_stride = 3 * channels,
-                         .y_stride = channels,
-                         .queries = tokens,
-                         .width = width},
-                        scratch.data<A>());
+        worker.forward({.q = q,
+                        .k = q + channels,
+                        .v = q + 2 * channels,
+                        .y = out + row * channels + column,
+                        .l = l + i * tokens,
+                        .q_stride = 3 * channels,
+                        .kv_stride = 3 * channels,
+                        .y_stride = channels,
+                        .queries = tokens,
+                        .width = width});
       }
     });
   });
@@ -56,26 +54,24 @@ void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, con
     T* const dx = dqkv.out.data<T>();
     const bool accumulate = dqkv.accumulate;
     parallel_for(batch * heads, head_grain(tokens, width), [=, &qkv](int64_t begin, int64_t end) {
-      Tensor scratch =
-          qkv.like({backward_scratch<A>(tokens, width)}, kDTypeOf<A>, "attention scratch");
+      HeadWorker<T> worker(qkv, tokens, width, HeadWorker<T>::Pass::kBackward);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / heads * tokens, column = i % heads * width;
         const int64_t packed = row * 3 * channels + column, plain = row * channels + column;
-        head_backward<T>({.q = x + packed,
-                          .k = x + packed + channels,
-                          .v = x + packed + 2 * channels,
-                          .y = out + plain,
-                          .dy = d_out + plain,
-                          .l = l + i * tokens,
-                          .dq = dx + packed,
-                          .dk = dx + packed + channels,
-                          .dv = dx + packed + 2 * channels,
-                          .qkv_stride = 3 * channels,
-                          .y_stride = channels,
-                          .tokens = tokens,
-                          .width = width,
-                          .accumulate = accumulate},
-                         scratch.data<A>());
+        worker.backward({.q = x + packed,
+                         .k = x + packed + channels,
+                         .v = x + packed + 2 * channels,
+                         .y = out + plain,
+                         .dy = d_out + plain,
+                         .l = l + i * tokens,
+                         .dq = dx + packed,
+                         .dk = dx + packed + channels,
+                         .dv = dx + packed + 2 * channels,
+                         .qkv_stride = 3 * channels,
+                         .y_stride = channels,
+                         .tokens = tokens,
+                         .width = width,
+                         .accumulate = accumulate});
       }
     });
   });

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "core/ops/attention_bf16.h"
 #include "core/ops/attention_pack.h"
 #include "core/ops/attention_tile.h"
 
@@ -135,8 +136,6 @@ void attend(const QueryTile<A>& tile) {
   }
 }
 
-}  // namespace
-
 template <class A>
 int64_t forward_scratch(int64_t keys, int64_t width) {
   return 2 * padded<A>(keys * width) + (2 * width + kKeyTile + 3) * kQueryTile<A>;
@@ -179,8 +178,6 @@ void head_forward(const HeadForward<T>& head, Accumulator<T>* scratch) {
                 false);
   }
 }
-
-namespace {
 
 // The tiles of the backward of one head.
 template <class A>
@@ -238,8 +235,6 @@ void backward_tile(const BackwardTiles<A>& t, const Scores<A>& scores, int64_t k
   gather_by_query(scores, t.dq_lanes, t.ds, k, t.width);
 }
 
-}  // namespace
-
 template <class A>
 int64_t backward_scratch(int64_t tokens, int64_t width) {
   const int64_t row = padded<A>(width);
@@ -276,15 +271,43 @@ void head_backward(const HeadBackward<T>& head, Accumulator<T>* scratch) {
   store_rows(Rows<T>{head.dv, stride, tokens, width}, t.dv, t.row, head.accumulate);
 }
 
-template int64_t forward_scratch<float>(int64_t, int64_t);
-template int64_t forward_scratch<double>(int64_t, int64_t);
-template int64_t backward_scratch<float>(int64_t, int64_t);
-template int64_t backward_scratch<double>(int64_t, int64_t);
-template void head_forward<float>(const HeadForward<float>&, float*);
-template void head_forward<Bf16>(const HeadForward<Bf16>&, float*);
-template void head_forward<double>(const HeadForward<double>&, double*);
-template void head_backward<float>(const HeadBackward<float>&, float*);
-template void head_backward<Bf16>(const HeadBackward<Bf16>&, float*);
-template void head_backward<double>(const HeadBackward<double>&, double*);
+}  // namespace
+
+template <class T>
+HeadWorker<T>::HeadWorker(const Tensor& beside, int64_t keys, int64_t width, Pass pass) {
+  using A = Accumulator<T>;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (Bf16Heads::fits(keys, width)) {
+      bf16_ = std::make_unique<Bf16Heads>(beside, keys, width);
+      return;
+    }
+  }
+  const int64_t size =
+      pass == Pass::kForward ? forward_scratch<A>(keys, width) : backward_scratch<A>(keys, width);
+  scratch_ = beside.like({size}, kDTypeOf<A>, "attention scratch");
+}
+
+template <class T>
+HeadWorker<T>::~HeadWorker() = default;
+
+template <class T>
+void HeadWorker<T>::forward(const HeadForward<T>& head) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (bf16_ != nullptr) return bf16_->forward(head);
+  }
+  head_forward(head, scratch_.data<Accumulator<T>>());
+}
+
+template <class T>
+void HeadWorker<T>::backward(const HeadBackward<T>& head) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (bf16_ != nullptr) return bf16_->backward(head);
+  }
+  head_backward(head, scratch_.data<Accumulator<T>>());
+}
+
+template class HeadWorker<float>;
+template class HeadWorker<Bf16>;
+template class HeadWorker<double>;
 
 }  // namespace anabranch::cpu

@@ -1,15 +1,14 @@
 // Blocked attention of one head of one sequence, for `attention` and `cached_attention`.
-//
-// Strides are in elements, from one token to the next. All arithmetic is in Accumulator<T>; the
-// scratch is made once per thread and serves any number of heads.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace anabranch::cpu {
 
+// Strides are in elements, from one token to the next.
 template <class T>
 struct HeadForward {
   const T* q;  // [queries, width]
@@ -38,15 +37,26 @@ struct HeadBackward {
   bool accumulate;  // dq, dk, dv are added to
 };
 
-// Elements of scratch, aligned to 64 bytes, for up to `keys` keys.
-template <class A>
-[[nodiscard]] int64_t forward_scratch(int64_t keys, int64_t width);
-template <class A>
-[[nodiscard]] int64_t backward_scratch(int64_t tokens, int64_t width);
+class Bf16Heads;
 
+// What one thread needs to run the heads of one call, one after the other.
 template <class T>
-void head_forward(const HeadForward<T>& head, Accumulator<T>* scratch);
-template <class T>
-void head_backward(const HeadBackward<T>& head, Accumulator<T>* scratch);
+class HeadWorker {
+ public:
+  enum class Pass : uint8_t { kForward, kBackward };
+
+  // For heads of up to `keys` keys and of `width`; scratch comes from the pool of `beside`.
+  HeadWorker(const Tensor& beside, int64_t keys, int64_t width, Pass pass);
+  ~HeadWorker();
+  HeadWorker(const HeadWorker&) = delete;
+  HeadWorker& operator=(const HeadWorker&) = delete;
+
+  void forward(const HeadForward<T>& head);
+  void backward(const HeadBackward<T>& head);
+
+ private:
+  Tensor scratch_;
+  std::unique_ptr<Bf16Heads> bf16_;  // set if the products of bf16 are worth it
+};
 
 }  // namespace anabranch::cpu

@@ -94,10 +94,10 @@ void attend_sequences(Tensor& y, const Tensor& qkv, const KvCache& cache, int64_
   for (size_t b = 0; b < counts.size(); ++b) {
     longest = std::max(longest, cache.lengths[b] + counts[b]);
   }
-  const int64_t size = std::max(forward_scratch<A>(longest, width), longest + width);
   T* const out = y.data<T>();
   parallel_for(batch * heads, 1, [=, &qkv, &cache](int64_t begin, int64_t end) {
-    Tensor scratch = qkv.like({size}, kDTypeOf<A>, "attention scratch");
+    HeadWorker<T> worker(qkv, longest, width, HeadWorker<T>::Pass::kForward);
+    Tensor scratch = qkv.like({longest + width}, kDTypeOf<A>, "attention scratch");
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / heads, column = i % heads * width;
       const auto sequence = static_cast<size_t>(b);
@@ -115,7 +115,7 @@ void attend_sequences(Tensor& y, const Tensor& qkv, const KvCache& cache, int64_
       if (head.queries < kFewQueries) {
         attend_one_by_one(head, scratch.data<A>());
       } else {
-        head_forward(head, scratch.data<A>());
+        worker.forward(head);
       }
     }
   });

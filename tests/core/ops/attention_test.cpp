@@ -100,7 +100,8 @@ TEST(Attention, EveryTypeMatchesTheEquationsAcrossBlockEdges) {
                            {2, 131, 1, 20},
                            {1, 200, 1, 96},
                            {1, 70, 1, 128},
-                           {1, 193, 3, 7}}) {
+                           {1, 193, 3, 7},
+                           {1, 650, 1, 32}}) {
     const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
     for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
       const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
@@ -139,7 +140,7 @@ TEST(Attention, NotANumberReachesWhatSeesIt) {
 }
 
 TEST(Attention, ATokenChangesNothingBeforeIt) {
-  const int64_t tokens = 150, channels = 2 * 8;
+  const int64_t tokens = 150, channels = 2 * 32;
   for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
     const Tensor qkv = test::random({tokens, 3 * channels}, 1, type);
     const std::vector<double> before = test::values(attention(Var(qkv), 1, 2).value());
@@ -167,7 +168,7 @@ TEST(Attention, SequencesAndHeadsAreIndependent) {
 
 TEST(Attention, TheGradientAccumulates) {
   for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-    const Tensor qkv = test::random({70, 3 * 6}, 1, type), dy = test::random({70, 6}, 2, type);
+    const Tensor qkv = test::random({70, 3 * 64}, 1, type), dy = test::random({70, 64}, 2, type);
     Tape tape;
     const Var x = tape.input(qkv);
     const Var first = attention(x, 1, 2), second = attention(x, 1, 2);
@@ -184,15 +185,27 @@ TEST(Attention, TheGradientAccumulates) {
 
 TEST(Attention, ThreadsDoNotChangeABit) {
   const int kept = thread_count();
-  const Tensor qkv = test::random({2 * 100, 3 * 3 * 8}, 1, DType::kF32);
-  const Tensor dy = test::random({2 * 100, 3 * 8}, 2, DType::kF32);
-  set_thread_count(1);
-  const Pass one = forward_and_back(qkv, dy, 2, 3);
-  for (const int threads : {2, 3, 5}) {
-    set_thread_count(threads);
-    const Pass many = forward_and_back(qkv, dy, 2, 3);
-    EXPECT_EQ(test::values(many.y), test::values(one.y));
-    EXPECT_EQ(test::values(many.dqkv), test::values(one.dqkv));
+
+  struct Size {
+    DType type;
+    int64_t batch, tokens, heads, width;
+  };
+
+  for (const Size& size : {Size{DType::kF32, 2, 100, 3, 8},
+                           {DType::kBF16, 2, 100, 3, 32},
+                           {DType::kBF16, 1, 600, 1, 64}}) {
+    const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
+    const Tensor qkv = test::random({rows, 3 * channels}, 1, size.type);
+    const Tensor dy = test::random({rows, channels}, 2, size.type);
+    set_thread_count(1);
+    const Pass one = forward_and_back(qkv, dy, size.batch, size.heads);
+    for (const int threads : {2, 3, 5}) {
+      set_thread_count(threads);
+      const Pass many = forward_and_back(qkv, dy, size.batch, size.heads);
+      EXPECT_EQ(thread_count(), threads);
+      EXPECT_EQ(test::values(many.y), test::values(one.y));
+      EXPECT_EQ(test::values(many.dqkv), test::values(one.dqkv));
+    }
   }
   set_thread_count(kept);
 }
@@ -200,16 +213,19 @@ TEST(Attention, ThreadsDoNotChangeABit) {
 TEST(Attention, NoBufferGrowsWithTheSquareOfTheTokens) {
   const int kept = thread_count();
   set_thread_count(1);
-  const auto extra = [](int64_t tokens) {
-    const auto pool = std::make_shared<Pool>();
-    Tensor qkv({tokens, 3 * 8}, DType::kF32, pool), dy({tokens, 8}, DType::kF32, pool);
-    qkv.copy_from(test::random(qkv.shape(), 1, DType::kF32));
-    dy.copy_from(test::random(dy.shape(), 2, DType::kF32));
-    forward_and_back(qkv, dy, 1, 1);
-    return pool->usage().peak;
-  };
-  EXPECT_LT(extra(512), 512 * 512 * 4);
-  EXPECT_LT(extra(2048) - extra(1024), 1.01 * static_cast<double>(2 * (extra(1024) - extra(512))));
+  for (const auto& [type, width] :
+       {std::pair<DType, int64_t>{DType::kF32, 8}, {DType::kBF16, 32}}) {
+    const auto peak = [type = type, width = width](int64_t tokens) {
+      const auto pool = std::make_shared<Pool>();
+      Tensor qkv({tokens, 3 * width}, type, pool), dy({tokens, width}, type, pool);
+      qkv.copy_from(test::random(qkv.shape(), 1, type));
+      dy.copy_from(test::random(dy.shape(), 2, type));
+      forward_and_back(qkv, dy, 1, 1);
+      return pool->usage().peak;
+    };
+    EXPECT_LT(peak(512), 512 * 512 * 4);
+    EXPECT_LT(peak(2048) - peak(1024), 1.01 * static_cast<double>(2 * (peak(1024) - peak(512))));
+  }
   set_thread_count(kept);
 }
 
