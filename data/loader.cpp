@@ -147,8 +147,8 @@ void Loader::read_sample(int64_t sample, int32_t* inputs, int32_t* targets) cons
                      "; the vocabulary has ", vocab_size, " entries: the file is damaged or was ",
                      "made with another tokenizer");
   }
-  std::copy(tokens.begin(), tokens.end() - 1, inputs);
-  std::copy(tokens.begin() + 1, tokens.end(), targets);
+  std::copy_n(tokens.data(), T, inputs);
+  std::copy_n(tokens.data() + 1, T, targets);
 }
 
 }  // namespace anabranch

@@ -19,9 +19,9 @@
 namespace anabranch {
 
 struct SourceOptions {
-  std::string name = "text";        // letters, digits, - and _
-  std::vector<std::string> inputs;  // files, folders, patterns: see list_inputs
-  TextFormat format;
+  std::string name = "text";             // letters, digits, - and _
+  std::vector<std::string> inputs = {};  // files, folders, patterns: see list_inputs
+  TextFormat format = {};
   double weight = 0;  // share of the training samples; 0 for all sources: by their tokens
 };
 

@@ -166,7 +166,8 @@ Dataset Dataset::open(const std::string& folder) {
     }
     check_tokenizer(dataset.tokenizer_path_, dataset.tokenizer_);
     for (const Json& source : all.at("sources")) {
-      const fs::path inside = fs::path(folder) / source.at("folder").get<std::string>();
+      const auto below = source.at("folder").get<std::string>();
+      const fs::path inside = below == "." ? fs::path(folder) : fs::path(folder) / below;
       DataSource& to = dataset.sources_.emplace_back();
       to.name = source.at("name").get<std::string>();
       to.folder = inside.string();

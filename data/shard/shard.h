@@ -13,8 +13,8 @@ namespace anabranch {
 
 // Which tokenizer made the tokens.
 struct TokenizerFacts {
-  std::string name, sha256;  // empty: unknown (files of others)
-  int64_t vocab_size = 0;    // ids are below it; 0: unknown
+  std::string name = {}, sha256 = {};  // empty: unknown (files of others)
+  int64_t vocab_size = 0;              // ids are below it; 0: unknown
   int64_t bos_id = -1, eos_id = -1;
 
   bool operator==(const TokenizerFacts&) const = default;

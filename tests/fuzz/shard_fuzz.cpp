@@ -1,0 +1,25 @@
+// A token file of any bytes: tokens or an Error, nothing else.
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "data/shard/shard.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / anabranch::join("fuzz-", ::getpid(), ".h5"))
+          .string();
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  try {
+    anabranch::ShardReader(path).verify();
+  } catch (const anabranch::Error& error) {
+    if (error.fault() != anabranch::Fault::kData) throw;
+  }
+  std::filesystem::remove(path);
+  return 0;
+}
