@@ -57,10 +57,15 @@ struct Backward {
   int64_t rows, width;
 };
 
+template <class A>
+struct Means {
+  A g, gh;
+};
+
 // dw += dy h and db += dy; gives mean(g) and mean(g h).
 template <class T, class A = Accumulator<T>>
-[[gnu::always_inline]] inline std::pair<A, A> reduce_row(const Backward<T>& k, const T* dy,
-                                                         const T* x, A mean, A r) {
+[[gnu::always_inline]] inline Means<A> reduce_row(const Backward<T>& k, const T* dy, const T* x,
+                                                  A mean, A r) {
   constexpr int64_t kLanes = 64;
   A g_lanes[kLanes] = {}, gh_lanes[kLanes] = {};
   A *dw = k.dw, *db = k.db;
@@ -92,10 +97,10 @@ template <class T>
   for (int64_t row = 0; row < k.rows; ++row) {
     const T *dy = k.dy + row * n, *x = k.x + row * n;
     const A mean = k.stats[2 * row], r = k.stats[2 * row + 1];
-    const auto [mean_g, mean_gh] = reduce_row(k, dy, x, mean, r);
+    const Means<A> means = reduce_row(k, dy, x, mean, r);
     if (k.dx == nullptr) continue;
     const auto gradient = [=, w = k.w](int64_t c) {
-      return r * (A(dy[c]) * w[c] - mean_g - (A(x[c]) - mean) * r * mean_gh);
+      return r * (A(dy[c]) * w[c] - means.g - (A(x[c]) - mean) * r * means.gh);
     };
     T* dx = k.dx + row * n;
     if (k.residual == nullptr) {

@@ -63,9 +63,8 @@ template <class T, bool kGain>
   for (int64_t row = 0; row < k.rows; ++row) {
     const T *dy = k.dy + row * n, *x = k.x + row * n;
     const A r = k.r[row];
-    const auto g = [dy, w = k.w](int64_t c) {
-      if constexpr (kGain) return A(dy[c]) * w[c];
-      return A(dy[c]);
+    const auto g = [ dy, &k ](int64_t c) __attribute__((always_inline)) {
+      return kGain ? A(dy[c]) * k.w[c] : A(dy[c]);
     };
     if constexpr (kGain) {
 #pragma GCC ivdep

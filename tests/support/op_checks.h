@@ -40,7 +40,8 @@ inline OpRun run_op(const Op& f, const Tensor& x, const std::vector<Param*>& par
 // the accumulator's type.
 inline void expect_types_agree(const Op& f, const Tensor& x, const std::vector<Param*>& params) {
   std::vector<Tensor> kept;
-  for (Param* w : params) kept.push_back(w->value);
+  kept.reserve(params.size());
+  for (const Param* w : params) kept.push_back(w->value);
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (size_t i = 0; i < params.size(); ++i) {
       params[i]->value = cast(kept[i], accumulator_of(type));
@@ -48,9 +49,7 @@ inline void expect_types_agree(const Op& f, const Tensor& x, const std::vector<P
     const Tensor rounded = cast(x, type);
     const OpRun got = run_op(f, rounded, params);
     EXPECT_EQ(got.y.dtype(), type);
-    for (size_t i = 0; i < params.size(); ++i) {
-      params[i]->value = cast(params[i]->value, DType::kF64);
-    }
+    for (Param* w : params) w->value = cast(w->value, DType::kF64);
     const Tensor dy = cast(random(got.y.shape(), 99, type), DType::kF64);
     const OpRun want = run_op(f, cast(rounded, DType::kF64), params, dy);
     expect_near(got.y, values(want.y), op_tolerance(type), "y");

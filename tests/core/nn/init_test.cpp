@@ -76,7 +76,7 @@ TEST(Init, SlicesAndThreadsMakeTheSameTensor) {
   slice.slice_begin = 599;
   allocate(slice, DType::kF32);
   initialise(slice, 1);
-  EXPECT_TRUE(test::same_bytes(slice.value, whole.value.view(599 * 13, slice.shape)));
+  EXPECT_TRUE(test::same_bytes(slice.value, whole.value.view(slice.slice_begin * 13, slice.shape)));
 }
 
 TEST(Init, NamesAndSeedsMatter) {

@@ -113,8 +113,9 @@ TEST(VecMath, DoubleIsTheStandardLibrarys) {
 
 TEST(VecMath, LaneSumTakesEveryTermOnce) {
   for (const int64_t n : {0, 1, 63, 64, 65, 200}) {
+    const int64_t want = n * (n + 1) / 2;
     EXPECT_EQ(lane_sum<float>(n, [](int64_t i) { return static_cast<float>(i + 1); }),
-              static_cast<float>(n * (n + 1) / 2));
+              static_cast<float>(want));
   }
 }
 
