@@ -44,7 +44,7 @@ Tokenizer::Tokenizer(std::string name, std::string json, const Vocabulary& vocab
   for (const TokenId id : vocabulary_.specials) token_bytes_[id] = 0;
 }
 
-Tokenizer::Tokenizer(std::string name, const Vocabulary& vocabulary, SplitPattern pattern)
+Tokenizer::Tokenizer(const std::string& name, const Vocabulary& vocabulary, SplitPattern pattern)
     : Tokenizer(name, write_tokenizer_json(vocabulary, pattern), vocabulary, pattern,
                 "tokenizer " + name) {}
 

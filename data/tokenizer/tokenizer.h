@@ -30,7 +30,7 @@ class Tokenizer {
   //   pattern     how text is cut into pieces
   //
   // Throws data_error if the vocabulary is not whole (see Bpe) or two spellings collide.
-  Tokenizer(std::string name, const Vocabulary& vocabulary, SplitPattern pattern);
+  Tokenizer(const std::string& name, const Vocabulary& vocabulary, SplitPattern pattern);
 
   // Reads a byte-level BPE tokenizer.json.
   //
