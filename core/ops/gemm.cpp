@@ -33,11 +33,12 @@ void gemm(Tensor& c, const Tensor& a, const Tensor& b, const Gemm& how) {
   const cpu::GemmShape s{m, n, k, how.transpose_a, how.transpose_b, how.accumulate};
   dispatch(a.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const A* bias = how.bias != nullptr ? how.bias->data<A>() : nullptr;
+    const cpu::GemmEnd<A> end{how.bias != nullptr ? how.bias->data<A>() : nullptr, how.after,
+                              a.pool()};
     if (c.dtype() == a.dtype()) {
-      cpu::gemm<T, T>(c.data<T>(), a.data<T>(), b.data<T>(), s, bias, a.pool());
+      cpu::gemm<T, T>(c.data<T>(), a.data<T>(), b.data<T>(), s, end);
     } else {
-      cpu::gemm<T, A>(c.data<A>(), a.data<T>(), b.data<T>(), s, bias);
+      cpu::gemm<T, A>(c.data<A>(), a.data<T>(), b.data<T>(), s, end);
     }
   });
 }

@@ -158,10 +158,9 @@ AB_CLONES void add_rounded(Bf16* to, const float* from, int64_t n) {
 
 constexpr int64_t kRowGrain = 16;
 
-template <class Out, class In>
-void by_blocks(Out* c, const In* a, const In* b, const GemmShape& s, const float* bias,
-               const std::shared_ptr<Pool>& pool) {
-  Tensor buffer({std::min(kGemmRows, s.m), s.n}, DType::kF32, pool, "product");
+// Into bf16: sums of some rows in float, then those are rounded.
+void finish(Bf16* c, const Bf16* a, const Bf16* b, const GemmShape& s, const GemmEnd<float>& end) {
+  Tensor buffer({std::min(kGemmRows, s.m), s.n}, DType::kF32, end.pool, "product");
   auto* sums = buffer.data<float>();
   for (int64_t first = 0; first < s.m; first += kGemmRows) {
     GemmShape block = s;
@@ -169,63 +168,50 @@ void by_blocks(Out* c, const In* a, const In* b, const GemmShape& s, const float
     block.ldc = s.n;
     block.accumulate = false;
     product(sums, a + first * (s.transpose_a ? 1 : s.lda), b, block);
-    parallel_for(block.m, kRowGrain, [=, &s](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        float* from = sums + r * s.n;
-        Out* to = c + (first + r) * s.ldc;
+    parallel_for(block.m, kRowGrain, [=, &s, &end](int64_t from, int64_t to) {
+      for (int64_t r = from; r < to; ++r) {
+        float* row = sums + r * s.n;
+        Bf16* out = c + (first + r) * s.ldc;
         if (s.accumulate) {
-          if (bias != nullptr) add_row(from, bias, s.n);
-          add_rounded(to, from, s.n);
-        } else if (bias != nullptr) {
-          round_row(to, from, bias, s.n);
+          if (end.bias != nullptr) add_row(row, end.bias, s.n);
+          add_rounded(out, row, s.n);
+        } else if (end.bias != nullptr) {
+          round_row(out, row, end.bias, s.n);
         } else {
-          round_row(to, from, s.n);
+          round_row(out, row, s.n);
         }
+        if (end.after != nullptr) (*end.after)(first + r, first + r + 1);
       }
     });
   }
 }
 
-template <class A>
-void add_bias(A* c, const A* bias, const GemmShape& s) {
-  parallel_for(s.m, kRowGrain, [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) add_row(c + r * s.ldc, bias, s.n);
-  });
-}
-
-// With a bias, by blocks of rows: then the sums are still in the cache when it is added.
 template <class Out, class In>
-void direct(Out* c, const In* a, const In* b, const GemmShape& s, const Out* bias) {
-  const int64_t rows = bias != nullptr ? kGemmRows : s.m;
-  for (int64_t first = 0; first < s.m; first += rows) {
-    GemmShape block = s;
-    block.m = std::min(rows, s.m - first);
-    product(c + first * s.ldc, a + first * (s.transpose_a ? 1 : s.lda), b, block);
-    if (bias != nullptr) add_bias(c + first * s.ldc, bias, block);
-  }
+void finish(Out* c, const In* a, const In* b, const GemmShape& s, const GemmEnd<Out>& end) {
+  product(c, a, b, s);
+  if (end.bias == nullptr && end.after == nullptr) return;
+  parallel_for(s.m, kRowGrain, [=, &s, &end](int64_t from, int64_t to) {
+    for (int64_t r = from; r < to; ++r) {
+      if (end.bias != nullptr) add_row(c + r * s.ldc, end.bias, s.n);
+      if (end.after != nullptr) (*end.after)(r, r + 1);
+    }
+  });
 }
 
 }  // namespace
 
 template <class In, class Out>
-void gemm(Out* c, const In* a, const In* b, GemmShape s, const Accumulator<In>* bias,
-          const std::shared_ptr<Pool>& pool) {
+void gemm(Out* c, const In* a, const In* b, GemmShape s, const GemmEnd<Accumulator<In>>& end) {
   if (s.m == 0 || s.n == 0) return;
   if (s.lda == 0) s.lda = s.transpose_a ? s.m : s.k;
   if (s.ldb == 0) s.ldb = s.transpose_b ? s.k : s.n;
   if (s.ldc == 0) s.ldc = s.n;
-  if constexpr (std::is_same_v<Out, Bf16>) {
-    by_blocks(c, a, b, s, bias, pool);
-  } else {
-    direct(c, a, b, s, bias);
-  }
+  finish(c, a, b, s, end);
 }
 
-using PoolPointer = std::shared_ptr<Pool>;
-template void gemm(float*, const float*, const float*, GemmShape, const float*, const PoolPointer&);
-template void gemm(float*, const Bf16*, const Bf16*, GemmShape, const float*, const PoolPointer&);
-template void gemm(Bf16*, const Bf16*, const Bf16*, GemmShape, const float*, const PoolPointer&);
-template void gemm(double*, const double*, const double*, GemmShape, const double*,
-                   const PoolPointer&);
+template void gemm(float*, const float*, const float*, GemmShape, const GemmEnd<float>&);
+template void gemm(float*, const Bf16*, const Bf16*, GemmShape, const GemmEnd<float>&);
+template void gemm(Bf16*, const Bf16*, const Bf16*, GemmShape, const GemmEnd<float>&);
+template void gemm(double*, const double*, const double*, GemmShape, const GemmEnd<double>&);
 
 }  // namespace anabranch::cpu

@@ -19,7 +19,7 @@ namespace anabranch {
 // Keeps x. Throws Error if shapes or types do not fit.
 Var linear(const Var& x, Param& w, Param* bias = nullptr);
 
-// gelu(linear(x, w, bias)) with the tanh form of GELU, which runs on each piece of the product
+// gelu(linear(x, w, bias)) with the tanh form of GELU, which runs on each row of the product
 // while that is in the cache.
 //
 // Keeps x and the product; the product's gradient is written over that of y if no one else holds

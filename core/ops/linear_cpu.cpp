@@ -55,13 +55,13 @@ void linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor* b
 void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
                          const Tensor& bias) {
   const Tensor wide = for_product(bias);
-  const int64_t K = w.dim(1), M = w.dim(0), N = y.count() / std::max<int64_t>(M, 1);
-  for (int64_t first = 0; first < N; first += kGemmRows) {
-    const int64_t rows = std::min(kGemmRows, N - first);
-    Tensor piece = h.view(first * M, {rows, M}), result = y.view(first * M, {rows, M});
-    anabranch::gemm(piece, x.view(first * K, {rows, K}), w, {.transpose_b = true, .bias = &wide});
-    gelu_forward(result, piece, GeluForm::kTanh);
-  }
+  const int64_t M = w.dim(0);
+  const auto gelu_of = [&](int64_t begin, int64_t end) {
+    Tensor rows = y.view(begin * M, {end - begin, M});
+    gelu_forward(rows, h.view(begin * M, {end - begin, M}), GeluForm::kTanh);
+  };
+  const RangeBody after(gelu_of);
+  anabranch::gemm(h, x, w, {.transpose_b = true, .bias = &wide, .after = &after});
 }
 
 void column_sums(GradSink& db, const Tensor& dy) {

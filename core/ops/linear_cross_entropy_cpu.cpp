@@ -126,7 +126,7 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
     const int64_t dl_stride = stride * kSize / static_cast<int64_t>(sizeof(T));
     if (gradients->dx != nullptr) {
       gemm<T, T>(gradients->dx->data<T>() + first * C, dl, w.data<T>(),
-                 {.m = rows, .n = C, .k = V, .lda = dl_stride}, nullptr, x.pool());
+                 {.m = rows, .n = C, .k = V, .lda = dl_stride}, {.pool = x.pool()});
     }
     GradSink& dw = *gradients->dw;
     gemm<T, A>(dw.out.data<A>(), dl, hidden,

@@ -23,8 +23,8 @@ std::vector<Case> cases() {
       }
     }
   }
-  all.push_back({600, 70, 7, false, true, true, true});  // more than a piece of rows
-  all.push_back({600, 70, 7, true, false, true, false});
+  all.push_back({2100, 33, 7, false, true, true, true});  // more than a piece of rows
+  all.push_back({2100, 33, 7, true, false, true, false});
   return all;
 }
 
@@ -91,6 +91,21 @@ TEST(Gemm, RowsNeedNotBePacked) {
   }
 }
 
+TEST(Gemm, EveryRowIsFinalWhenItIsHandedOn) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const Tensor a = test::random({2100, 3}, 1, type), b = test::random({3, 5}, 2, type);
+    const Tensor bias = test::full({5}, 4, accumulator_of(type));
+    Tensor c({2100, 5}, type), seen({2100, 5}, type);
+    const auto copy = [&](int64_t begin, int64_t end) {
+      const Shape shape{end - begin, 5};
+      seen.view(begin * 5, shape).copy_from(c.view(begin * 5, shape));
+    };
+    const RangeBody after(copy);
+    gemm(c, a, b, {.bias = &bias, .after = &after});
+    EXPECT_EQ(test::values(seen), test::values(c));
+  }
+}
+
 TEST(Gemm, AnEmptyInnerAxisGivesZeroOrTheBias) {
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
     const Tensor a({3, 0}, type), b({0, 2}, type);
@@ -98,7 +113,9 @@ TEST(Gemm, AnEmptyInnerAxisGivesZeroOrTheBias) {
     Tensor c = test::full({3, 2}, 5, type);
     cpu::GemmShape s{3, 2, 0};
     dispatch(type, [&]<class T>() {
-      cpu::gemm<T, T>(c.data<T>(), a.data<T>(), b.data<T>(), s, bias.data<Accumulator<T>>());
+      cpu::GemmEnd<Accumulator<T>> end;
+      end.bias = bias.data<Accumulator<T>>();
+      cpu::gemm<T, T>(c.data<T>(), a.data<T>(), b.data<T>(), s, end);
     });
     EXPECT_EQ(test::values(c), std::vector<double>(6, 4)) << name_of(type);
   }
