@@ -1,6 +1,8 @@
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -8,13 +10,14 @@
 
 #include "core/base/error.h"
 #include "core/base/parallel_for.h"
-#include "data/hdf5/raw_file.h"
+#include "data/shard/dataset.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
 #include "launch/run_display.h"
 #include "launch/stop_signals.h"
 #include "monitoring/server.h"
 #include "runtime/config/validate.h"
+#include "runtime/loaded_model.h"
 #include "runtime/log_sink.h"
 #include "runtime/metrics_sink.h"
 #include "runtime/trainer.h"
@@ -96,6 +99,13 @@ void announce(const Config& config, const RankProcess& process, const BatchPlan&
                     " micro-batches a rank and step\n");
 }
 
+// What the run's model reads and writes, kept with it.
+void keep_tokenizer(const Config& config, const RunDirectory& directory) {
+  const Dataset dataset = Dataset::open(config.data.path);
+  std::ifstream in(dataset.tokenizer_path(), std::ios::binary);
+  directory.write(kRunTokenizer, {std::istreambuf_iterator<char>(in), {}});
+}
+
 int run(const TrainWish& wish, RankProcess& process) {
   const Config config = load_config(wish.config, wish.sets);
   validate(config);
@@ -135,6 +145,7 @@ int run(const TrainWish& wish, RankProcess& process) {
   if (process.first()) {
     announce(config, process, plan);
     directory.write("config.yaml", dump_config(config, build_lines()));
+    keep_tokenizer(config, directory);
     telemetry.emplace(config, directory, process.world().size(), *process.context().log);
     display.emplace();
     job.sinks.push_back(&telemetry->sink());

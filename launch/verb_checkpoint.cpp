@@ -1,0 +1,116 @@
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "launch/program.h"
+#include "launch/progress.h"
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/reader.h"
+#include "runtime/interchange/export.h"
+
+namespace anabranch {
+namespace {
+namespace fs = std::filesystem;
+
+struct CheckpointWish {
+  std::string path;
+  bool json = false;
+};
+
+// The checkpoints that a path names, newest first: one, or all of a run.
+std::vector<fs::path> checkpoints_of(const fs::path& path) {
+  if (fs::exists(path / "manifest.json")) return {path};
+  const CheckpointDirectory directory(path / "checkpoints");
+  std::vector<fs::path> all;
+  for (const int64_t step : directory.steps()) all.push_back(directory.at(step));
+  if (all.empty()) throw data_error(path.string(), " holds no checkpoint");
+  return all;
+}
+
+int64_t bytes_of(const CheckpointEntry& e) {
+  const int64_t rows = std::max<int64_t>(e.global_shape[0], 1);
+  return e.global_shape.count() / rows * e.length * size_of(e.type);
+}
+
+void inspect(const CheckpointWish& wish) {
+  auto all = nlohmann::ordered_json::array();
+  for (const fs::path& path : checkpoints_of(wish.path)) {
+    const Manifest m = read_manifest(path);
+    int64_t bytes = 0;
+    for (const CheckpointEntry& e : m.entries) bytes += bytes_of(e);
+    if (wish.json) {
+      all.push_back({{"path", path.string()},
+                     {"step", m.step},
+                     {"next_sample", m.next_sample},
+                     {"tensors", m.entries.size()},
+                     {"bytes", bytes},
+                     {"counters", m.counters},
+                     {"facts", m.facts}});
+      continue;
+    }
+    std::cout << fmt::format("{}: step {}, next sample {}, {} tensors, {}\n", path.string(), m.step,
+                             m.next_sample, m.entries.size(),
+                             bytes_text(static_cast<double>(bytes)));
+    if (checkpoints_of(wish.path).size() > 1) continue;
+    for (const CheckpointEntry& e : m.entries) {
+      std::cout << join("  ", e.name, " ", name_of(e.type), e.global_shape, " in ", e.file, "\n");
+    }
+  }
+  if (wish.json) std::cout << all.dump(2) << "\n";
+}
+
+// Says of each checkpoint whether every byte is right; the exit code is that of the newest's.
+int verify(const CheckpointWish& wish) {
+  auto all = nlohmann::ordered_json::array();
+  int bad = 0;
+  for (const fs::path& path : checkpoints_of(wish.path)) {
+    std::string problem;
+    try {
+      verify_checkpoint(path);
+    } catch (const Error& error) {
+      problem = error.what();
+      ++bad;
+    }
+    all.push_back({{"path", path.string()}, {"good", problem.empty()}, {"problem", problem}});
+    if (!wish.json) {
+      std::cout << path.string() << ": " << (problem.empty() ? "good" : "DAMAGED: " + problem)
+                << "\n";
+    }
+  }
+  if (wish.json) std::cout << all.dump(2) << "\n";
+  return bad == 0 ? 0 : static_cast<int>(Fault::kData);
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("checkpoint", "looks at checkpoints, and hands them on");
+  verb->require_subcommand(1);
+  auto wish = std::make_shared<CheckpointWish>();
+  const auto add = [&](const char* name, const char* what) {
+    CLI::App* sub = verb->add_subcommand(name, what);
+    sub->add_option("PATH", wish->path, "run directory or checkpoint")->required();
+    sub->add_flag("--json", wish->json, "machine-readable");
+    return sub;
+  };
+  add("inspect", "what a checkpoint holds")->callback([wish] { inspect(*wish); });
+  add("verify", "reads every byte and checks it")->callback([wish, &exit_code] {
+    exit_code = verify(*wish);
+  });
+
+  auto options = std::make_shared<ExportOptions>();
+  CLI::App* sub = verb->add_subcommand("export", "safetensors, for other programs");
+  sub->add_option("PATH", options->path, "run directory or checkpoint")->required();
+  sub->add_option("--out", options->out, "folder to make")->required();
+  sub->add_option("--step", options->step, "which; 0: before the first step; default: the newest");
+  sub->add_option("--batches", options->batches, "also the batches of so many following steps");
+  sub->callback([options] { export_run(*options); });
+}
+
+}  // namespace anabranch

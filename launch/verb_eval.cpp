@@ -1,0 +1,161 @@
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "data/bigram.h"
+#include "data/validation.h"
+#include "launch/program.h"
+#include "launch/progress.h"
+#include "launch/rank_process.h"
+#include "runtime/evaluator.h"
+#include "runtime/loaded_model.h"
+
+namespace anabranch {
+namespace {
+
+struct EvalWish {
+  std::string path, suite = "perplexity", data;
+  std::optional<int64_t> step;
+  int64_t micro_batch = 8, max_tokens = 0, train_tokens = 65536;
+  bool bigram = false, json = false;
+};
+
+// One line of the result table.
+struct Row {
+  std::string split, model;
+  EvalReport report;
+};
+
+// The same files as a split of its own, for Validation.
+DataSource as_split(const TokenStream& tokens, const std::string& name) {
+  std::vector<ShardReader> shards;
+  for (const ShardReader& shard : tokens.shards()) shards.emplace_back(shard.path());
+  DataSource source;
+  source.name = name;
+  source.val = TokenStream(std::move(shards));
+  return source;
+}
+
+EvalReport measure(LoadedModel& loaded, const DataSource& source, const EvalWish& wish,
+                   int64_t max_tokens, RankProcess& process) {
+  const int64_t vocabulary = loaded.model->vocabulary();
+  const Validation split(source, vocabulary,
+                         {loaded.model->context(), wish.micro_batch, process.context().rank,
+                          process.context().size, max_tokens});
+  std::optional<Progress> progress;
+  if (process.first()) {
+    progress.emplace("eval " + source.name, static_cast<double>(split.batches()),
+                     Progress::Unit::kCount);
+  }
+  int64_t i = 0;
+  const auto next = [&](MicroBatch& batch) {
+    if (progress) progress->update(static_cast<double>(i));
+    if (i == split.batches()) return false;
+    const Batch from = split.at(i++);
+    batch = {from.inputs, from.targets, 0};
+    return true;
+  };
+  const std::vector<int32_t> bytes(loaded.tokenizer.token_bytes().begin(),
+                                   loaded.tokenizer.token_bytes().end());
+  return evaluate(*loaded.model, next, bytes, process.world());
+}
+
+void check_tokenizer(const LoadedModel& loaded, const Dataset& dataset) {
+  if (dataset.tokenizer().sha256 == loaded.tokenizer.sha256()) return;
+  throw data_error(dataset.path(), " was made by another tokenizer (SHA-256 ",
+                   dataset.tokenizer().sha256, ") than the model's (", loaded.tokenizer.sha256(),
+                   "); build shards with the run's tokenizer.json");
+}
+
+std::vector<Row> measure_all(LoadedModel& loaded, const Dataset& dataset, const EvalWish& wish,
+                             RankProcess& process) {
+  std::vector<Row> rows;
+  for (const DataSource& source : dataset.sources()) {
+    const DataSource train = as_split(source.train, source.name + " train");
+    const DataSource val = as_split(source.val, source.name + " validation");
+    if (wish.train_tokens > 0) {
+      rows.push_back(
+          {train.name, "model", measure(loaded, train, wish, wish.train_tokens, process)});
+    }
+    if (val.val.tokens() < 2) continue;
+    rows.push_back({val.name, "model", measure(loaded, val, wish, wish.max_tokens, process)});
+    if (!wish.bigram) continue;
+    const BigramResult fitted = bigram(source.train, source.val, loaded.model->vocabulary(),
+                                       loaded.tokenizer.token_bytes());
+    EvalReport report;
+    report.loss = fitted.nats_per_token;
+    report.perplexity = std::exp(report.loss);
+    report.bits_per_byte = fitted.bits_per_byte;
+    report.tokens = fitted.tokens;
+    rows.push_back({val.name, "bigram", report});
+  }
+  return rows;
+}
+
+void print(const std::vector<Row>& rows, const LoadedModel& loaded, bool json) {
+  if (json) {
+    auto all = nlohmann::ordered_json::array();
+    for (const Row& row : rows) {
+      all.push_back({{"split", row.split},
+                     {"model", row.model},
+                     {"loss", row.report.loss},
+                     {"perplexity", row.report.perplexity},
+                     {"bits_per_byte", row.report.bits_per_byte},
+                     {"tokens", row.report.tokens}});
+    }
+    std::cout << nlohmann::ordered_json{{"checkpoint", loaded.checkpoint.string()},
+                                        {"step", loaded.manifest.step},
+                                        {"results", all}}
+                     .dump(2)
+              << "\n";
+    return;
+  }
+  std::cout << "checkpoint of step " << loaded.manifest.step << ": " << loaded.checkpoint.string()
+            << "\n"
+            << fmt::format("{:<20} {:<8} {:>8} {:>12} {:>11} {:>10}\n", "split", "model", "loss",
+                           "perplexity", "bits/byte", "tokens");
+  for (const Row& row : rows) {
+    std::cout << fmt::format("{:<20} {:<8} {:>8.4f} {:>12.2f} {:>11.4f} {:>10}\n", row.split,
+                             row.model, row.report.loss, row.report.perplexity,
+                             row.report.bits_per_byte, row.report.tokens);
+  }
+}
+
+int run(const EvalWish& wish, RankProcess& process) {
+  LoadedModel loaded = load_model(wish.path, wish.step, process.context().pool);
+  const Dataset dataset = Dataset::open(wish.data.empty() ? loaded.config.data.path : wish.data);
+  check_tokenizer(loaded, dataset);
+  const std::vector<Row> rows = measure_all(loaded, dataset, wish, process);
+  if (process.first()) print(rows, loaded, wish.json);
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, int& exit_code) {
+  CLI::App* verb =
+      app.add_subcommand("eval", "measures a trained model; under mpirun the ranks share the work");
+  auto wish = std::make_shared<EvalWish>();
+  verb->add_option("PATH", wish->path, "run directory or checkpoint")->required();
+  verb->add_option("--suite", wish->suite, "what to measure")->check(CLI::IsMember({"perplexity"}));
+  verb->add_option("--data", wish->data, "data set; default: the run's");
+  verb->add_option("--step", wish->step, "which checkpoint; default: the newest good one");
+  verb->add_option("--micro-batch", wish->micro_batch, "sequences at a time (8)")
+      ->check(CLI::Range(1, 65536));
+  verb->add_option("--max-tokens", wish->max_tokens, "of each validation split; 0: all");
+  verb->add_option("--train-tokens", wish->train_tokens,
+                   "of the training split, measured beside it (65536); 0: none");
+  verb->add_flag("--bigram", wish->bigram, "measures a bigram model on the same split");
+  verb->add_flag("--json", wish->json, "machine-readable results");
+  verb->callback([wish, &exit_code] {
+    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+  });
+}
+
+}  // namespace anabranch

@@ -1,0 +1,95 @@
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/parallel_for.h"
+#include "launch/program.h"
+#include "parallel/topology.h"
+#include "runtime/generator.h"
+#include "runtime/loaded_model.h"
+
+namespace anabranch {
+namespace {
+
+struct GenerateWish {
+  std::string path, prompt_file;
+  std::vector<std::string> prompts;
+  std::optional<int64_t> step;
+  SamplingOptions sampling;
+  bool json = false;
+};
+
+std::vector<std::string> read_lines(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw data_error("cannot read the prompts in ", file);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// A prompt begins like a document of the training data.
+std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<TokenId> ids;
+  if (const auto bos = tokenizer.bos_id()) ids.push_back(*bos);
+  tokenizer.encode_ordinary(text, ids);
+  return {ids.begin(), ids.end()};
+}
+
+std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  const std::vector<TokenId> all(ids.begin(), ids.end());
+  return tokenizer.decode(all);
+}
+
+void generate_text(GenerateWish wish) {
+  if (!wish.prompt_file.empty()) {
+    for (const std::string& line : read_lines(wish.prompt_file)) wish.prompts.push_back(line);
+  }
+  if (wish.prompts.empty()) wish.prompts.emplace_back();
+  LoadedModel loaded = load_model(wish.path, wish.step, std::make_shared<Pool>());
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& text : wish.prompts) prompts.push_back(encode(loaded.tokenizer, text));
+  if (const auto eos = loaded.tokenizer.eos_id()) {
+    wish.sampling.stop_token = static_cast<int32_t>(*eos);
+  }
+  const auto outputs = generate(*loaded.model, prompts, wish.sampling);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string text = decode(loaded.tokenizer, outputs[i]);
+    if (wish.json) {
+      const nlohmann::ordered_json line = {
+          {"prompt", wish.prompts[i]}, {"text", text}, {"tokens", outputs[i]}};
+      std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    } else {
+      std::cout << wish.prompts[i] << text << "\n" << (i + 1 < outputs.size() ? "---\n" : "");
+    }
+  }
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("generate", "samples text from a trained model");
+  auto wish = std::make_shared<GenerateWish>();
+  verb->add_option("PATH", wish->path, "run directory or checkpoint")->required();
+  verb->add_option("--prompt", wish->prompts, "text to continue; repeat for a batch")
+      ->allow_extra_args(false);
+  verb->add_option("--prompts", wish->prompt_file, "file with a prompt a line");
+  verb->add_option("--step", wish->step, "which checkpoint; default: the newest good one");
+  verb->add_option("--tokens", wish->sampling.max_tokens, "new tokens of each prompt (64)");
+  verb->add_option("--temperature", wish->sampling.temperature, "0: the most likely token (1)");
+  verb->add_option("--top-k", wish->sampling.top_k, "among the k most likely; 0: all");
+  verb->add_option("--top-p", wish->sampling.top_p, "among those that add up to p (1)");
+  verb->add_option("--seed", wish->sampling.seed, "of the samples (1)");
+  verb->add_flag("--json", wish->json, "one JSON object a prompt");
+  verb->callback([wish] {
+    set_thread_count(static_cast<int>(allowed_cores().size()));
+    generate_text(*wish);
+  });
+}
+
+}  // namespace anabranch

@@ -1,0 +1,113 @@
+#include "runtime/interchange/export.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/nn/init.h"
+#include "data/hdf5/file.h"
+#include "data/loader.h"
+#include "runtime/config/validate.h"
+#include "runtime/interchange/safetensors.h"
+#include "runtime/loaded_model.h"
+#include "runtime/models/registry.h"
+#include "runtime/schedule.h"
+#include "runtime/training_state.h"
+
+namespace anabranch {
+namespace fs = std::filesystem;
+
+namespace {
+
+// The model of a run before its first step: nothing but its configuration is needed.
+LoadedModel initial_model(const fs::path& run) {
+  const Config config = load_config((run / "config.yaml").string());
+  Tokenizer tokenizer = Tokenizer::load((run / kRunTokenizer).string());
+  auto model = make_model(config, static_cast<int64_t>(tokenizer.vocab_size()));
+  model->visit([&](Param& w) {
+    allocate(w, master_type(config.train.precision));
+    initialise(w, static_cast<uint64_t>(config.run.seed));
+  });
+  return {run, {}, config, std::move(model), std::move(tokenizer)};
+}
+
+std::string config_json(const LoadedModel& loaded, int64_t rates) {
+  const Config& c = loaded.config;
+  const int64_t steps = plan_batch(c, 1).steps;
+  const CosineSchedule schedule{c.optim.lr, c.optim.min_lr_ratio, c.optim.warmup_steps, steps};
+  std::vector<double> learning_rates;
+  for (int64_t i = 0; i < rates; ++i) learning_rates.push_back(schedule(loaded.manifest.step + i));
+  const nlohmann::ordered_json document = {{"model_type", word_of(c.model.type)},
+                                           {"n_layer", c.model.layers},
+                                           {"n_head", c.model.heads},
+                                           {"n_embd", c.model.width},
+                                           {"n_inner", c.model.ffn_width},
+                                           {"n_positions", c.model.context},
+                                           {"vocab_size", loaded.model->vocabulary()},
+                                           {"gelu", word_of(c.model.gelu)},
+                                           {"ln_eps", c.model.norm_eps},
+                                           {"step", loaded.manifest.step},
+                                           {"optim",
+                                            {{"lr", c.optim.lr},
+                                             {"min_lr", c.optim.lr * c.optim.min_lr_ratio},
+                                             {"warmup_steps", c.optim.warmup_steps},
+                                             {"steps", steps},
+                                             {"beta1", c.optim.beta1},
+                                             {"beta2", c.optim.beta2},
+                                             {"eps", c.optim.eps},
+                                             {"weight_decay", c.optim.weight_decay},
+                                             {"clip_norm", c.optim.clip}}},
+                                           {"learning_rates", learning_rates}};
+  return document.dump(2) + "\n";
+}
+
+// The batches of the steps after `first_sample`, as any number of ranks would see them.
+void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batches) {
+  const Config& c = loaded.config;
+  const Dataset dataset = Dataset::open(c.data.path);
+  const int64_t T = c.model.context, B = c.train.batch_tokens / T;
+  LoaderOptions options;
+  options.T = T;
+  options.micro_batch = B;
+  options.seed = static_cast<uint64_t>(c.data.seed);
+  options.packing = c.data.packing;
+  options.start_sample = loaded.manifest.next_sample;
+  Loader loader(dataset, options);
+  Hdf5Writer file(path.string());
+  file.add("tokens", Hdf5Type::kI32, {batches, B, T + 1});
+  file.lay_out();
+  std::vector<int32_t> rows(static_cast<size_t>(B * (T + 1)));
+  const auto bytes = static_cast<int64_t>(rows.size() * sizeof(int32_t));
+  for (int64_t i = 0; i < batches; ++i) {
+    const Batch batch = loader.next();
+    for (int64_t b = 0; b < B; ++b) {
+      const int32_t* inputs = batch.inputs.data<int32_t>() + b * T;
+      std::copy_n(inputs, T, rows.begin() + b * (T + 1));
+      rows[static_cast<size_t>(b * (T + 1) + T)] = batch.targets.data<int32_t>()[b * T + T - 1];
+    }
+    (void)file.write("tokens", rows.data(), bytes, i * bytes);
+  }
+  file.commit();
+}
+
+}  // namespace
+
+void export_run(const ExportOptions& options) {
+  const bool initial = options.step == int64_t{0};
+  LoadedModel loaded =
+      initial ? initial_model(options.path) : load_model(options.path, options.step, nullptr);
+  std::error_code failure;
+  fs::create_directories(options.out, failure);
+  if (failure) throw io_error("cannot create ", options.out.string(), ": ", failure.message());
+  write_safetensors((options.out / "model.safetensors").string(), weights_of(*loaded.model),
+                    {{"format", "pt"}, {"step", std::to_string(loaded.manifest.step)}});
+  write_atomically((options.out / "config.json").string(),
+                   config_json(loaded, std::max<int64_t>(options.batches, 1)));
+  loaded.tokenizer.save((options.out / kRunTokenizer).string());
+  if (options.batches > 0) write_batches(options.out / "batches.h5", loaded, options.batches);
+}
+
+}  // namespace anabranch

@@ -1,0 +1,23 @@
+// A run handed to other programs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace anabranch {
+
+struct ExportOptions {
+  std::filesystem::path path;   // run directory or checkpoint
+  std::filesystem::path out;    // folder to make
+  std::optional<int64_t> step;  // which checkpoint; 0: the weights before the first step
+  int64_t batches = 0;          // batches of the steps that follow, to replay the run
+};
+
+// Writes model.safetensors (fp32 master weights), config.json (sizes, optimizer, learning rates of
+// the steps that follow), tokenizer.json and, if asked for, batches.h5 with `tokens` int32
+// [batches, sequences, T + 1]. tests/reference/replay.py reads all of it.
+// Throws Error: data (65), I/O (74).
+void export_run(const ExportOptions& options);
+
+}  // namespace anabranch

@@ -1,0 +1,38 @@
+// A trained model, read from a run for evaluation, sampling or export.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/tokenizer/tokenizer.h"
+#include "runtime/checkpoint/manifest.h"
+#include "runtime/config/config.h"
+#include "runtime/models/model.h"
+
+namespace anabranch {
+
+struct LoadedModel {
+  std::filesystem::path checkpoint;  // the folder it was read from
+  Manifest manifest;
+  Config config;  // of the run that wrote it
+  std::unique_ptr<Model> model;
+  Tokenizer tokenizer;
+};
+
+// Reads a checkpoint.
+//
+//   path  a run directory (its newest good checkpoint is taken, unless `step` says which), or the
+//         folder of one checkpoint
+//
+// The tokenizer is the one kept in the run directory. Throws Error (data, 65) if there is no good
+// checkpoint, naming what is damaged.
+LoadedModel load_model(const std::filesystem::path& path, std::optional<int64_t> step,
+                       const std::shared_ptr<Pool>& pool);
+
+// The name under which a run directory keeps its tokenizer.
+inline constexpr const char* kRunTokenizer = "tokenizer.json";
+
+}  // namespace anabranch
