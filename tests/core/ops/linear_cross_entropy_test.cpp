@@ -98,6 +98,25 @@ TEST(LinearCrossEntropy, LowerPrecisionIsNearFloat64) {
   }
 }
 
+TEST(LinearCrossEntropy, MoreRowsThanAChunkAreTheSumOfTheirParts) {
+  constexpr int64_t N = 1100, C = 5, V = 33;
+  Param whole = param("whole", test::random({V, C}, 1)), parts = param("parts", whole.value);
+  const Tensor x = test::random({N, C}, 2), targets = some_targets(N, V);
+  const auto run_rows = [&](Param& w, int64_t first, int64_t rows) {
+    Tape tape;
+    const Var leaf = tape.input(x.view(first * C, {rows, C}));
+    tape.backward(linear_cross_entropy(leaf, w, targets.view(first, {rows}), 0.5));
+    return test::values(tape.take_grad(leaf));
+  };
+  const std::vector<double> dx = run_rows(whole, 0, N);
+  std::vector<double> dx_parts;
+  for (int64_t first = 0; first < N; first += 100) {
+    for (const double v : run_rows(parts, first, 100)) dx_parts.push_back(v);
+  }
+  EXPECT_EQ(dx, dx_parts);
+  test::expect_near(whole.grad, test::values(parts.grad), test::op_tolerance(DType::kF64), "dw");
+}
+
 TEST(LinearCrossEntropy, RecomputeGivesTheSameAndAddsItsGradientOnce) {
   for (const int64_t N : {7, 8}) {
     const Results once = run(DType::kF64, N, 33), again = run(DType::kF64, N, 33, true);
