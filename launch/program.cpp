@@ -1,0 +1,119 @@
+#include "launch/program.h"
+
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "core/base/error.h"
+#include "runtime/config/nearest.h"
+
+namespace anabranch {
+
+namespace {
+
+void add_verbs(CLI::App& app, int& exit_code) {
+  add_train(app, exit_code);
+  add_tokenizer(app);
+  add_shard(app);
+  add_eval(app, exit_code);
+  add_generate(app);
+  add_checkpoint(app, exit_code);
+  add_config(app);
+  add_watch(app);
+  add_doctor(app, exit_code);
+}
+
+// The deepest verb that was named.
+CLI::App* named_verb(CLI::App& app) {
+  CLI::App* verb = &app;
+  while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().back();
+  return verb;
+}
+
+// What the words of `verb` are: flags for a word that starts with "-", else its own verbs.
+std::vector<std::string> candidates(CLI::App& verb, bool flags) {
+  std::vector<std::string> words;
+  if (flags) {
+    for (const CLI::Option* option : verb.get_options()) {
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* sub : verb.get_subcommands(nullptr)) words.push_back(sub->get_name());
+  }
+  return words;
+}
+
+// ": did you mean ...", if there is a near word.
+std::string hint(CLI::App& app) {
+  CLI::App& verb = *named_verb(app);
+  const std::vector<std::string> extras = app.remaining(true);
+  if (extras.empty()) return "";
+  const std::string word = extras[0].substr(0, extras[0].find('='));
+  const bool is_flag = word.starts_with("-");
+  const std::vector<std::string> words = candidates(verb, is_flag);
+  const std::string nearest = nearest_word(word, words);
+  if (!nearest.empty()) return "; did you mean " + nearest + "?";
+  if (is_flag || words.empty()) return "";
+  return "; the verbs are " + word_list(words);
+}
+
+int usage_failure(CLI::App& app, const CLI::ParseError& failure) {
+  // A missing verb is often a mistyped one, which CLI11 then counts among the extras.
+  std::string what = failure.what();
+  const std::vector<std::string> extras = app.remaining(true);
+  if (!extras.empty()) what = "unknown argument " + extras[0];
+  std::string command = "anabranch";
+  for (CLI::App* verb = &app; !verb->get_subcommands().empty();) {
+    verb = verb->get_subcommands().back();
+    command += " " + verb->get_name();
+  }
+  std::cerr << "anabranch: error: " << what << hint(app) << "\n(" << command
+            << " --help lists what it takes)\n";
+  return static_cast<int>(Fault::kUsage);
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app("Trains mixture language models, from raw text to a table of results.", "anabranch");
+  int exit_code = 0;
+  app.require_subcommand(1);
+  app.set_version_flag("--version", build_lines().front());
+  add_verbs(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    std::cout << app.help("", CLI::AppFormatMode::All);
+    return 0;
+  } catch (const CLI::CallForVersion& version) {
+    std::cout << version.what() << "\n";
+    return 0;
+  } catch (const CLI::ParseError& failure) {
+    return usage_failure(app, failure);
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int anabranch_main(int argc, char** argv) {
+  try {
+    const int code = parse_and_run(argc, argv);
+    std::cout.flush();
+    if (!std::cout) throw io_error("cannot write to the standard output");
+    return code;
+  } catch (const Error& error) {
+    std::cerr << "anabranch: error: " << error.what() << "\n";
+    return static_cast<int>(error.fault());
+  } catch (const std::bad_alloc&) {
+    std::cerr << "anabranch: error: out of memory\n";
+  } catch (const std::exception& error) {
+    std::cerr << "anabranch: error: " << error.what() << "\n";
+  }
+  return static_cast<int>(Fault::kInternal);
+}
+
+}  // namespace anabranch

@@ -1,0 +1,154 @@
+#include <arpa/inet.h>
+#include <array>
+#include <cstring>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/base/build.h"
+#include "core/base/error.h"
+#include "launch/program.h"
+#include "launch/progress.h"
+#include "runtime/config/config.h"
+
+namespace anabranch {
+
+namespace {
+
+struct Finding {
+  std::string name;
+  bool good;
+  std::string what;
+};
+
+// The number behind a line of /proc/meminfo or the like, or "unknown".
+std::string proc_value(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t begin = line.find_first_not_of(" \t:", key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "unknown";
+}
+
+Finding processors() {
+  cpu_set_t allowed;
+  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const auto present = static_cast<int>(std::thread::hardware_concurrency());
+  const int usable = known ? CPU_COUNT(&allowed) : present;
+  return {"processor", usable > 0,
+          join(proc_value("/proc/cpuinfo", "model name"), ", ", usable, " cores usable")};
+}
+
+Finding memory() {
+  const std::string free = proc_value("/proc/meminfo", "MemAvailable");
+  const double bytes = std::strtod(free.c_str(), nullptr) * 1024;
+  constexpr double kSmall = 1024.0 * 1024 * 1024;
+  return {"memory", bytes >= kSmall,
+          join(bytes_text(bytes), " free", bytes < kSmall ? ", want at least 1 GiB" : "")};
+}
+
+// Writes, syncs and removes a small file.
+Finding storage(const std::string& folder) {
+  std::error_code failure;
+  const auto space = std::filesystem::space(folder, failure);
+  if (failure) return {"storage", false, folder + ": " + failure.message()};
+  const std::string path = join(folder, "/.doctor-", getpid());
+  std::ofstream out(path);
+  out << "x" << std::flush;
+  const bool good = out.good();
+  out.close();
+  std::filesystem::remove(path, failure);
+  return {"storage", good,
+          join(folder, ": ", bytes_text(static_cast<double>(space.available)), " free, ",
+               good ? "writable" : "not writable")};
+}
+
+Finding shared_memory() {
+  std::error_code failure;
+  const auto space = std::filesystem::space("/dev/shm", failure);
+  constexpr double kSmall = 64.0 * 1024 * 1024;
+  const double bytes = failure ? 0 : static_cast<double>(space.available);
+  return {"shared memory", bytes >= kSmall,
+          bytes_text(bytes) + " free in /dev/shm, for ranks on one machine"};
+}
+
+Finding port(int number) {
+  const int handle = socket(AF_INET, SOCK_STREAM, 0);
+  const int on = 1;
+  setsockopt(handle, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<uint16_t>(number));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool open = bind(handle, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+  close(handle);
+  // A run goes on without it.
+  return {"metrics port", true,
+          join("127.0.0.1:", number, open ? " is free" : " is taken: set metrics.listen")};
+}
+
+Finding device() {
+  if constexpr (build::kCuda) return {"device", true, "CUDA build, driver found"};
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return {"device", true, "processor; no CUDA driver here"};
+  dlclose(driver);
+  return {"device", true, "processor; a CUDA driver is here, this build was made without CUDA"};
+}
+
+Finding ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_NTASKS"}) {
+    if (const char* value = std::getenv(name)) {
+      return {"ranks", true, std::string(name) + "=" + value};
+    }
+  }
+  return {"ranks", true, "one; start under mpirun or srun for more"};
+}
+
+void print(const std::vector<Finding>& findings, bool json) {
+  if (json) {
+    nlohmann::ordered_json document = nlohmann::ordered_json::object();
+    for (const Finding& finding : findings) {
+      document[finding.name] = {{"good", finding.good}, {"what", finding.what}};
+    }
+    std::cout << document.dump(2) << "\n";
+    return;
+  }
+  for (const Finding& finding : findings) {
+    std::cout << (finding.good ? "  ok    " : "  BAD   ") << finding.name << ": " << finding.what
+              << "\n";
+  }
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& exit_code) {
+  auto json = std::make_shared<bool>(false);
+  auto folder = std::make_shared<std::string>(".");
+  CLI::App* verb = app.add_subcommand("doctor", "checks this machine: cores, memory, disk, ports");
+  verb->add_flag("--json", *json, "machine-readable");
+  verb->add_option("--dir", *folder, "folder that runs are to be written to");
+  verb->callback([json, folder, &exit_code] {
+    std::vector<Finding> findings;
+    for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
+    findings.insert(findings.end(), {device(), processors(), memory(), storage(*folder),
+                                     shared_memory(), port(9464), ranks()});
+    print(findings, *json);
+    for (const Finding& finding : findings) {
+      if (!finding.good) exit_code = static_cast<int>(Fault::kIo);
+    }
+  });
+}
+
+}  // namespace anabranch
