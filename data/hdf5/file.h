@@ -1,5 +1,6 @@
-// HDF5 files the way we write and read them: the library makes or reads the skeleton (names, types,
-// shapes, attributes) and is done; contents go by plain pwrite and pread at the data set's offset.
+// HDF5 files the way we write and read them: the library makes the skeleton (names, types, shapes,
+// attributes) and is done, and reading does without it, for it crashes on damaged files. Contents
+// go by plain pwrite and pread at the data set's offset.
 //
 // So a full disk is noticed, the library's global lock holds up nobody, and any HDF5 program can
 // read the files. Data sets are contiguous, without filters, little-endian.
@@ -83,7 +84,7 @@ class Hdf5Writer {
   std::unique_ptr<AtomicFile> file_;
 };
 
-// Reads one file; the HDF5 library is done with it when the constructor returns.
+// Reads one file, without the HDF5 library: see Parser for the format.
 //
 // Nothing in the file is trusted: shapes, offsets and sizes are checked against the file's size.
 // All faults are data_error that name the file and what was found. Serves any number of threads.
