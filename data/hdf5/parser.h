@@ -19,7 +19,7 @@ namespace anabranch::hdf5 {
 //
 // Every address, size and count is checked against the file before it is used. Throws data_error.
 //
-// Source: HDF5 File Format Specification Version 3.0, the sections named in parser.cpp.
+// Source: HDF5 File Format Specification Version 3.0, the sections named in the sources.
 class Parser {
  public:
   using Attributes = std::map<std::pair<std::string, std::string>, Hdf5Attribute>;

@@ -12,6 +12,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/philox.h"
 #include "tests/data/folder.h"
 
 namespace anabranch {
@@ -104,6 +105,40 @@ TEST(Hdf5, ATruncatedFileIsRefusedAtAnyLength) {
     test::spill(folder.path("cut.h5"), whole.substr(0, size));
     expect_error(Fault::kData, {"cut.h5"}, [&] { const Hdf5Reader in(folder.path("cut.h5")); });
   }
+}
+
+// Whatever is damaged in the skeleton, the file is read or refused.
+TEST(Hdf5, ADamagedSkeletonNeverCrashes) {
+  const Folder folder;
+  const std::string whole = test::slurp(write_sample(folder, "a.h5"));
+  int refused = 0;
+  for (uint64_t i = 0; i < 400; ++i) {
+    std::string bytes = whole;
+    for (uint64_t k = 0; k < 4; ++k) {
+      const PhiloxBlock random = philox(i, k);
+      bytes[random[0] % 3000] = static_cast<char>(random[2] % 2 == 0 ? 0xFFU : random[1] % 256);
+    }
+    test::spill(folder.path("b.h5"), bytes);
+    try {
+      const Hdf5Reader in(folder.path("b.h5"));
+      for (const Hdf5DataSet& found : in.data_sets()) {
+        std::vector<char> contents(static_cast<size_t>(found.bytes()));
+        if (found.offset >= 0) in.read(found, contents.data(), found.bytes());
+      }
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.fault(), Fault::kData) << error.what();
+      EXPECT_THAT(error.what(), testing::HasSubstr("b.h5"));
+    }
+  }
+  EXPECT_GT(refused, 50);
+}
+
+// Written by h5py: other types of attributes and headers than ours.
+TEST(Hdf5, ReadsFilesOfH5py) {
+  const Hdf5Reader in(std::string(AB_SOURCE_DIR) + "/tests/reference/ops.h5");
+  EXPECT_EQ(in.require("adamw/g", Hdf5Type::kF64, 1).count(), 23);
+  EXPECT_GT(in.data_sets().size(), 100U);
 }
 
 TEST(Hdf5, AnUncommittedFileVanishes) {
