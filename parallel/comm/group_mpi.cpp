@@ -4,9 +4,11 @@
 // in two steps instead of 2(n - 1).
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <malloc.h>
+#include <thread>
 #include <utility>
 
 #include <mpi.h>
@@ -182,6 +184,10 @@ class MpiGroup final : public Group {
 MpiWorld::MpiWorld() : exceptions_(std::uncaught_exceptions()) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 0x7FFFFFFF);
+  // We poll and nap instead of waiting within MPI. If MPI yielded at each poll, the communication
+  // thread would lose its core to the computing one for a time slice each time, and the network
+  // would idle.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
   int provided = 0;
   // Several threads at once only where one of them ends the job.
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
@@ -195,6 +201,13 @@ MpiWorld::MpiWorld() : exceptions_(std::uncaught_exceptions()) {
 
 MpiWorld::~MpiWorld() {
   if (std::uncaught_exceptions() > exceptions_) abort(static_cast<int>(Fault::kInternal));
+  // Whoever comes first naps till the others do: MPI_Finalize would spin.
+  MPI_Request all_here = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &all_here);
+  for (int done = 0; done == 0;) {
+    MPI_Test(&all_here, &done, MPI_STATUS_IGNORE);
+    if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
   MPI_Finalize();
 }
 

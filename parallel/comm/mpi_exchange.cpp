@@ -26,7 +26,7 @@ namespace {
 using Clock = CommState::Clock;
 
 constexpr int64_t kLargest = int64_t{1} << 28;  // bytes of one message: MPI counts with an int
-constexpr auto kSpin = std::chrono::microseconds(30);
+constexpr auto kSpin = std::chrono::microseconds(20);
 constexpr auto kShortNap = std::chrono::microseconds(20);
 constexpr auto kLongNap = std::chrono::microseconds(200);
 
@@ -153,10 +153,7 @@ void MpiExchange::finish(Pending& pending) {
       continue;
     }
     const auto idle = Clock::now() - moved;
-    if (idle < kSpin) {
-      std::this_thread::yield();
-      continue;
-    }
+    if (idle < kSpin) continue;  // no yield: where cores are busy it costs a whole time slice
     thread_->check();
     if (deadline > 0) {
       const double waited = seconds_since(began_);
