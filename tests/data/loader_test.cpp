@@ -63,6 +63,7 @@ struct Loading : testing::Test {
           const Batch batch = loader.next();
           EXPECT_EQ(batch.first_sample, start + step * 12);
           EXPECT_EQ(batch.target_tokens, micro_batch * kT);
+          EXPECT_EQ(batch.samples[0], batch.first_sample + (j * ranks + rank) * micro_batch);
           add_rows(batch, rows);
         }
       }
