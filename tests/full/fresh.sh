@@ -72,7 +72,7 @@ mirror() {
   echo "${found:-http://deb.debian.org/debian}"
 }
 
-# Package sources, proxies and keys as on this system; no services are started by packages.
+# Package sources, proxies and keys as on this system; packages start no services.
 configure_tree() {
   local tree=$1 file
   rm -f "$tree/etc/apt/sources.list"
@@ -87,6 +87,7 @@ configure_tree() {
   cp -L /etc/resolv.conf /etc/hosts "$tree/etc/"
   printf '#!/bin/sh\nexit 101\n' >"$tree/usr/sbin/policy-rc.d"
   chmod +x "$tree/usr/sbin/policy-rc.d"
+  echo force-unsafe-io >"$tree/etc/dpkg/dpkg.cfg.d/unsafe-io"  # no fsync: the tree is thrown away
 }
 
 if [ "${1:-}" = --inside ]; then
@@ -102,6 +103,7 @@ if ! command -v debootstrap >/dev/null; then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
 fi
 tree=$(mktemp -d "${TMPDIR:-/tmp}/anabranch-fresh-XXXXXX")
+chmod 755 "$tree"  # apt fetches as a user of its own
 remove() {
   if grep -q " $tree/" /proc/self/mountinfo; then
     echo "fresh: $tree is left behind: something is mounted in it" >&2
