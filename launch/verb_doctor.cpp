@@ -1,15 +1,9 @@
-#include <arpa/inet.h>
-#include <array>
-#include <cstring>
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <netinet/in.h>
-#include <sched.h>
-#include <sys/socket.h>
-#include <thread>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +13,8 @@
 #include "core/base/error.h"
 #include "launch/program.h"
 #include "launch/progress.h"
+#include "monitoring/server.h"
+#include "parallel/topology.h"
 #include "runtime/config/config.h"
 
 namespace anabranch {
@@ -43,10 +39,7 @@ std::string proc_value(const char* file, const std::string& key) {
 }
 
 Finding processors() {
-  cpu_set_t allowed;
-  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
-  const auto present = static_cast<int>(std::thread::hardware_concurrency());
-  const int usable = known ? CPU_COUNT(&allowed) : present;
+  const size_t usable = allowed_cores().size();
   return {"processor", usable > 0,
           join(proc_value("/proc/cpuinfo", "model name"), ", ", usable, " cores usable")};
 }
@@ -84,19 +77,13 @@ Finding shared_memory() {
           bytes_text(bytes) + " free in /dev/shm, for ranks on one machine"};
 }
 
-Finding port(int number) {
-  const int handle = socket(AF_INET, SOCK_STREAM, 0);
-  const int on = 1;
-  setsockopt(handle, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(static_cast<uint16_t>(number));
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool open = bind(handle, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
-  close(handle);
+Finding port() {
+  const std::string listen = MetricsConfig().listen;
+  const Metrics metrics(Labels{});
+  const MetricsServer server(metrics, listen, [](const std::string&) {});
   // A run goes on without it.
   return {"metrics port", true,
-          join("127.0.0.1:", number, open ? " is free" : " is taken: set metrics.listen")};
+          listen + (server.serving() ? " is free" : " is taken: set metrics.listen")};
 }
 
 Finding device() {
@@ -143,7 +130,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
     std::vector<Finding> findings;
     for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
     findings.insert(findings.end(), {device(), processors(), memory(), storage(*folder),
-                                     shared_memory(), port(9464), ranks()});
+                                     shared_memory(), port(), ranks()});
     print(findings, *json);
     for (const Finding& finding : findings) {
       if (!finding.good) exit_code = static_cast<int>(Fault::kIo);
