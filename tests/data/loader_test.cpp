@@ -1,5 +1,6 @@
 #include "data/loader.h"
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -24,7 +25,7 @@ struct Loading : testing::Test {
     options.shard_tokens = 3000;
     build_shards(tokenizer, options);
     options.out = folder.path("two");
-    options.sources[0].name = "x";
+    options.sources[0].name = std::string("x");
     options.sources[0].weight = 3;
     options.sources.push_back({.name = "y", .inputs = {folder.path("y.jsonl")}, .weight = 1});
     build_shards(tokenizer, options);

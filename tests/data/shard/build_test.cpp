@@ -152,7 +152,7 @@ TEST(BuildShards, SourcesHaveFoldersOfTheirOwn) {
   test::spill(folder.path("x.jsonl"), test::json_lines(test::documents(50, 1, 50)));
   test::spill(folder.path("y.jsonl"), test::json_lines(test::documents(50, 2, 50)));
   BuildOptions options = test::build_options(folder.path("out"), {folder.path("x.jsonl")});
-  options.sources[0].name = "x";
+  options.sources[0].name = std::string("x");
   options.sources[0].weight = 3;
   options.sources.push_back({.name = "y", .inputs = {folder.path("y.jsonl")}, .weight = 1});
   build_shards(test::byte_tokenizer(), options);
@@ -175,13 +175,13 @@ TEST(BuildShards, RefusesBadOptions) {
     change(options);
     expect_error(Fault::kUsage, {why}, [&] { build_shards(tokenizer, options); });
   };
-  expect("'a b'", [](BuildOptions& o) { o.sources[0].name = "a b"; });
+  expect("'a b'", [](BuildOptions& o) { o.sources[0].name = std::string("a b"); });
   expect("two sources", [](BuildOptions& o) { o.sources.push_back(o.sources[0]); });
   expect("fraction 1", [](BuildOptions& o) { o.validation_fraction = 1; });
   expect("shards of 0", [](BuildOptions& o) { o.shard_tokens = 0; });
   expect("all or none", [](BuildOptions& o) {
     o.sources.push_back(o.sources[0]);
-    o.sources[1].name = "b";
+    o.sources[1].name = std::string("b");
     o.sources[1].weight = 1;
   });
   build_shards(tokenizer, good);

@@ -41,7 +41,7 @@ inline std::vector<std::string> documents(int count, uint32_t seed, uint32_t lon
 
 inline std::string json_lines(const std::vector<std::string>& texts) {
   std::string lines;
-  for (const std::string& text : texts) lines += "{\"text\": \"" + text + "\"}\n";
+  for (const std::string& text : texts) lines.append("{\"text\": \"").append(text).append("\"}\n");
   return lines;
 }
 
