@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,17 @@ DType type_named(const std::string& name) {
   throw data_error("unknown element type '", name, "'");
 }
 
+// A whole number that fits T; the library's own conversion takes anything.
+template <class T>
+T whole(const json& j) {
+  if (j.is_number_unsigned()) {
+    if (const auto value = j.get<uint64_t>(); std::in_range<T>(value)) return static_cast<T>(value);
+  } else if (j.is_number_integer()) {
+    if (const auto value = j.get<int64_t>(); std::in_range<T>(value)) return static_cast<T>(value);
+  }
+  throw data_error("found ", j.dump(), " where a whole number belongs");
+}
+
 json to_json(const CheckpointEntry& e) {
   return {{"name", e.name},
           {"shape", std::vector<int64_t>(e.global_shape.begin(), e.global_shape.end())},
@@ -32,9 +44,14 @@ json to_json(const CheckpointEntry& e) {
 }
 
 CheckpointEntry entry_of(const json& j) {
-  const auto shape = j.at("shape").get<std::vector<int64_t>>();
-  CheckpointEntry e{j.at("name"),   Shape(shape.begin(), shape.end()), j.at("begin"),
-                    j.at("length"), type_named(j.at("type")),          j.at("crc32c"),
+  std::vector<int64_t> shape;
+  for (const json& extent : j.at("shape")) shape.push_back(whole<int64_t>(extent));
+  CheckpointEntry e{j.at("name"),
+                    Shape(shape.begin(), shape.end()),
+                    whole<int64_t>(j.at("begin")),
+                    whole<int64_t>(j.at("length")),
+                    type_named(j.at("type")),
+                    whole<uint32_t>(j.at("crc32c")),
                     j.at("file")};
   // The file is opened beside the manifest: a name must not lead elsewhere.
   if (e.file.empty() || e.file.find('/') != std::string::npos || e.file.front() == '.') {
@@ -101,6 +118,9 @@ void Manifest::check_coverage() const {
         throw data_error(name, " is stored ", e->begin < covered ? "twice" : "with a gap",
                          " at row ", std::min(e->begin, covered), " of ", rows);
       }
+      if (e->length > rows - covered) {
+        throw data_error(name, " has ", e->length, " rows from row ", covered, " on, of ", rows);
+      }
       covered += e->length;
     }
     if (covered != rows) throw data_error(name, " ends at row ", covered, " of ", rows);
@@ -118,16 +138,16 @@ std::string Manifest::json() const {
 Manifest Manifest::parse(const std::string& text, const std::string& source) {
   return naming(source, [&] {
     ::nlohmann::json document = ::nlohmann::json::parse(text);
-    const int format = document.at("format");
+    const int format = whole<int>(document.at("format"));
     if (format != kFormat) {
       throw data_error("format ", format, "; this program reads format ", kFormat);
     }
-    const uint32_t stored = document.at(kChecksumKey);
+    const auto stored = whole<uint32_t>(document.at(kChecksumKey));
     document.erase(kChecksumKey);
     if (checksum(document) != stored) throw data_error("the checksum does not match the content");
     Manifest m;
-    m.step = document.at("step");
-    m.next_sample = document.at("next_sample");
+    m.step = whole<int64_t>(document.at("step"));
+    m.next_sample = whole<int64_t>(document.at("next_sample"));
     m.counters = document.at("counters").get<decltype(m.counters)>();
     m.facts = document.at("facts").get<decltype(m.facts)>();
     m.entries = entries_of(document.at("entries"));
