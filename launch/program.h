@@ -21,6 +21,7 @@ std::vector<std::string> build_lines();
 std::string git_hash();
 
 // A verb that ends neither well nor with an error (a saved run, a failed check) sets `exit_code`.
+void add_bench(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app);
 void add_doctor(CLI::App& app, int& exit_code);

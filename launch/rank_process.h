@@ -22,6 +22,8 @@ class RankProcess {
 
   [[nodiscard]] RankContext& context() { return context_; }
 
+  [[nodiscard]] const RankContext& context() const { return context_; }
+
   [[nodiscard]] const Topology& topology() const { return topology_; }
 
   [[nodiscard]] bool first() const { return context_.rank == 0; }

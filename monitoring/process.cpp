@@ -1,6 +1,7 @@
 #include "monitoring/process.h"
 
 #include <fstream>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace anabranch {
@@ -10,6 +11,11 @@ int64_t resident_bytes() {
   int64_t total_pages = 0, resident_pages = 0;
   if (!(statm >> total_pages >> resident_pages)) return 0;
   return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t resident_peak_bytes() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
 }
 
 }  // namespace anabranch

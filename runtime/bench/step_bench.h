@@ -1,0 +1,35 @@
+// How fast a whole training step is, and how much of it the matrix products alone would take.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/comm/group.h"
+#include "parallel/rank_context.h"
+#include "runtime/config/config.h"
+
+namespace anabranch {
+
+struct StepBench {
+  std::vector<double> seconds;   // of each measured step, on this rank
+  int64_t tokens_per_step = 0;   // over all ranks
+  double flops_per_step = 0;     // model arithmetic over all ranks
+  double comm_wait_seconds = 0;  // median: waited for the reduction after backward
+  double hidden = 1;             // median: part of the reduction behind backward
+  double product_seconds = 0;    // the linear layers' and the head's matrix products alone
+  double attention_seconds = 0;  // attention forward and backward alone
+  int64_t parameters = 0;
+  int64_t pool_peak_bytes = 0;      // of this rank's tensors
+  int64_t resident_peak_bytes = 0;  // of this process
+};
+
+// Runs `warmup` and then `steps` training steps (forward, backward, reduction, clip, AdamW) of the
+// configured model and batch on random tokens, and the same products alone. Collective.
+//
+//   vocabulary  entries, since no data set is read
+StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, int64_t steps,
+                     Group& world, RankContext& context);
+
+[[nodiscard]] double median(std::vector<double> values);
+
+}  // namespace anabranch
