@@ -28,7 +28,7 @@ program=build/release/anabranch
 
 say "install and build"
 launch/install.sh build text
-cmake --preset release -DAB_TESTS=OFF -B build/release >/dev/null
+[ -f build/release/build.ninja ] || cmake --preset release >/dev/null
 cmake --build build/release --target anabranch
 
 say "text: the King James Bible (package bible-kjv) and Perl's manual (package perl-doc)"
@@ -36,46 +36,48 @@ if [ ! -f "$text/done" ]; then
   launch/debian_text.sh "$text"
   touch "$text/done"
 fi
-du -sh "$text" | cut -f1
+du -ch "$text"/*.txt | tail -n 1
 
 say "tokenizer: byte-level BPE of 8,192 entries"
 if [ ! -f "$work/tokenizer.json" ]; then
   $program tokenizer train --vocab 8192 --special '<|endoftext|>' --out "$work/tokenizer.json" \
     "$text"/*.txt
 fi
+echo "$work/tokenizer.json"
 
-say "shards"
+say "shards: a document a paragraph, 2% of them for validation"
 if [ ! -f "$data/dataset.json" ]; then
   $program shard build --tokenizer "$work/tokenizer.json" --out "$data" --document paragraph \
     --validation 0.02 "$text"/*.txt
 fi
-$program shard inspect "$data"
+$program shard verify "$data"
 
 ranks=2
 [ "$(nproc)" -ge 2 ] || ranks=1
-train() {
-  mpirun --bind-to none -np "$ranks" "$program" train configs/gpt2-2core.yaml \
-    --set "run.dir=$run" --set "data.path=$data" "$@"
-}
+# Runs the program on the ranks; mpirun's own warnings about a stopped job are not ours to show.
+on_ranks() { mpirun --bind-to none -np "$ranks" "$program" "$@"; }
+train() { on_ranks train configs/gpt2-2core.yaml --set "run.dir=$run" --set "data.path=$data" "$@"; }
 
-if [ ! -f "$run/trained" ]; then
-  say "train on $ranks ranks for about $minutes minutes"
-  # One step is timed first, so that the run takes as long as asked on any machine.
-  steps=$($program bench step configs/gpt2-2core.yaml --set "data.path=$data" \
-    --steps-in "$(awk "BEGIN { print int(60 * $minutes) }")" --ranks "$ranks")
-  echo "$steps" >"$work/steps"
+if [ ! -f "$run/steps" ]; then
+  say "train a small GPT-2 on $ranks ranks for about $minutes minutes"
+  # A few steps are timed first, so that the run takes as long as asked for on any machine.
+  per_step=$(on_ranks bench step configs/gpt2-2core.yaml --vocab 8192 --json |
+    sed -nE 's/.*"step_seconds": ([0-9.e-]+),/\1/p')
+  steps=$(awk -v m="$minutes" -v s="$per_step" 'BEGIN {n = int(60 * m / s); print n < 60 ? 60 : n}')
   train --resume never --set "train.steps=$steps"
-  touch "$run/trained"
+  echo "$steps" >"$run/steps"
 fi
 
+steps=$(($(cat "$run/steps") + 20))
 say "resume for 20 more steps"
-steps=$(($(cat "$work/steps") + 20))
-echo "$steps" >"$work/steps"
 train --resume must --set "train.steps=$steps"
+echo "$steps" >"$run/steps"
 
-say "result"
-$program eval "$run" --suite perplexity --bigram
-$program generate "$run" --prompt "In the beginning" --tokens 80 --temperature 0.8 --top-k 50 --seed 1
-echo
-echo "run directory:    $run   (metrics.jsonl, log/, checkpoints/)"
-echo "metrics endpoint: http://$(cat "$run/listen" 2>/dev/null || echo '127.0.0.1:9464')/metrics while a job trains"
+say "result: the model beside a bigram model on the same validation split"
+$program eval "$run" --bigram
+say "sample"
+$program generate "$run" --prompt "In the beginning" --tokens 60 --temperature 0.8 --top-k 40 --seed 1
+say "where things are"
+echo "run directory:    $run  (config.yaml, metrics.jsonl, log/, checkpoints/)"
+echo "metrics endpoint: http://127.0.0.1:9464/metrics while a job trains; $run/targets.json for Prometheus"
+echo "look at it live:  $program watch $run"
