@@ -88,6 +88,10 @@ void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>
   const Span span(trace_, Lane::kSave, "snapshot");
   header_ = header;
   timing_ = {};
+  {
+    const std::scoped_lock hold(lock_);
+    error_.clear();
+  }
   const std::vector<int> owners = owners_of(items, ranks_);
   size_t used = 0;
   for (size_t i = 0; i < items.size(); ++i) {

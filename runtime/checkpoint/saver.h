@@ -63,6 +63,7 @@ class CheckpointSaver {
   // Waits until nothing of this rank is being written or published.
   void join();
 
+  // What went wrong with the save of step(), on this rank; empty: nothing.
   [[nodiscard]] std::string error() const;
 
   [[nodiscard]] Timing timing() const { return timing_; }

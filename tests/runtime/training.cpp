@@ -1,0 +1,97 @@
+#include "tests/runtime/training.h"
+
+#include "core/base/parallel_for.h"
+#include "tests/data/shard/text_set.h"
+
+namespace anabranch::test {
+namespace {
+
+// Keeps what a rank reports.
+class Recorder final : public ReportSink {
+ public:
+  Recorder(Training& to, int rank, const TrainingOptions& options, StopRequest& stop)
+      : to_(to), rank_(rank), options_(options), stop_(stop) {}
+
+  void step(const StepReport& report) override {
+    to_.steps[static_cast<size_t>(rank_)].push_back(report);
+    if (options_.after_step) options_.after_step(rank_, report.step, stop_);
+  }
+
+  void eval(const EvalReport& report) override {
+    if (rank_ == 0) to_.evals.push_back(report);
+  }
+
+  void save(const SaveReport& report) override {
+    if (rank_ == 0) to_.saves.push_back(report);
+  }
+
+  void event(const std::string& kind, const std::string& text) override {
+    if (rank_ == 0) to_.events.push_back(kind + ": " + text);
+  }
+
+ private:
+  Training& to_;
+  int rank_;
+  const TrainingOptions& options_;
+  StopRequest& stop_;
+};
+
+}  // namespace
+
+TrainingFolder::TrainingFolder() {
+  const std::string text = (dir_ / "text.jsonl").string();
+  spill(text, json_lines(documents(120, 7, 30)));
+  build_shards(byte_tokenizer(), build_options((dir_ / "data").string(), {text}));
+}
+
+Config TrainingFolder::config(const std::string& run, int64_t steps) const {
+  Config config;
+  config.run.dir = (dir_ / run).string();
+  config.data.path = (dir_ / "data").string();
+  config.model.layers = 2;
+  config.model.width = 16;
+  config.model.heads = 2;
+  config.model.context = 16;
+  config.train.batch_tokens = config.model.context * 12;
+  config.train.steps = steps;
+  config.optim.lr = 3e-3;
+  config.optim.warmup_steps = 2;
+  config.parallel.bucket_mb = 0.01;  // several buckets, so that they come in any order
+  config.parallel.deadline_seconds = 60;
+  fill_derived(config);
+  return config;
+}
+
+std::vector<double> Training::losses() const {
+  std::vector<double> all;
+  for (const StepReport& report : steps.front()) all.push_back(report.loss);
+  return all;
+}
+
+Training run_training(const Config& config, const TrainingOptions& options) {
+  Training own;
+  Training& training = options.record != nullptr ? *options.record : own;
+  const auto ranks = static_cast<size_t>(options.ranks);
+  training.codes.assign(ranks, -1);
+  training.steps.assign(ranks, {});
+  run_on_threads(options.ranks, [&](Group& world) {
+    set_thread_count(1);
+    world.set_deadline(static_cast<double>(config.parallel.deadline_seconds));
+    Trace trace;
+    RankContext context;
+    context.rank = world.rank();
+    context.size = world.size();
+    context.pool = std::make_shared<Pool>();
+    context.trace = &trace;
+    RunDirectory directory(config.run.dir, world.rank() == 0);
+    StopRequest stop;
+    Recorder recorder(training, world.rank(), options, stop);
+    const TrainJob job{config, {},        options.resume, options.profile, context,
+                       world,  directory, stop,           {&recorder}};
+    training.codes[static_cast<size_t>(world.rank())] = train(job);
+    if (world.rank() == 0) training.trace_bytes = trace.json(0).size();
+  });
+  return training;
+}
+
+}  // namespace anabranch::test

@@ -1,0 +1,58 @@
+// Small training runs inside the test's process, with ranks as threads.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/config/config.h"
+#include "runtime/trainer.h"
+#include "tests/support/temp_dir.h"
+
+namespace anabranch::test {
+
+// A data set of about 100 samples of 16 tokens, with a validation split, and the runs made on it.
+class TrainingFolder {
+ public:
+  TrainingFolder();
+
+  // Two layers of width 16 on 12 sequences a step, one at a time; saved at the end only.
+  //
+  //   run    folder of the run, below this one
+  //   steps  of the whole run
+  [[nodiscard]] Config config(const std::string& run, int64_t steps) const;
+
+  std::filesystem::path operator/(const std::string& name) const { return dir_ / name; }
+
+ private:
+  TempDir dir_;
+};
+
+// What happened on each rank, by rank.
+struct Training {
+  std::vector<int> codes;
+  std::vector<std::vector<StepReport>> steps;
+  std::vector<SaveReport> saves;    // of rank 0
+  std::vector<EvalReport> evals;    // of rank 0
+  std::vector<std::string> events;  // of rank 0, "kind: text"
+  size_t trace_bytes = 0;           // of rank 0's trace
+
+  // The loss of every step, as rank 0 saw it.
+  [[nodiscard]] std::vector<double> losses() const;
+};
+
+struct TrainingOptions {
+  int ranks = 1;
+  Resume resume = Resume::kAuto;
+  std::pair<int64_t, int64_t> profile{-1, -1};
+  // Called on a rank's thread when it reports a step.
+  std::function<void(int rank, int64_t step, StopRequest& stop)> after_step = {};
+  // Filled as the run goes on, for runs that throw.
+  Training* record = nullptr;
+};
+
+// Runs train() to its end. Throws what it throws.
+Training run_training(const Config& config, const TrainingOptions& options = {});
+
+}  // namespace anabranch::test
