@@ -35,7 +35,7 @@ fuzz() {
   [ "$name" != yaml ] || seeds+=(configs)
   local longest=8192
   [ "$name" != shard ] || longest=70000  # the tokens of a shard begin at 64 KiB
-  TMPDIR=$scratch "$folder/${name}_fuzz" "$limit" -seed=1 "-max_len=$longest" -timeout=20 \
+  TMPDIR=$scratch "$folder/${name}_fuzz" "$limit" -seed=1 "-max_len=$longest" -timeout=120 \
     -rss_limit_mb=3000 \
     -print_final_stats=1 "-artifact_prefix=$folder/findings/$name-" "$corpus" "${seeds[@]}" \
     >"$log" 2>&1 || status=$?
