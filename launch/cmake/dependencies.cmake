@@ -30,12 +30,6 @@ foreach(target IN ITEMS prometheus-cpp::pull prometheus-cpp::core spdlog::spdlog
   endif()
 endforeach()
 
-if(Parquet_FOUND)
-  set(ab_parquet "Arrow ${Parquet_VERSION}")
-else()
-  set(ab_parquet "absent: Parquet input is refused with a clear error")
-endif()
 message(STATUS "anabranch: build ${CMAKE_BUILD_TYPE}, sanitizers '${AB_SANITIZE}', loops ${AB_LOOPS}")
 message(STATUS "  MPI      ${MPI_CXX_VERSION}   HDF5 ${HDF5_VERSION}   oneDNN ${dnnl_VERSION}")
 message(STATUS "  CUDA     ${AB_CUDA}")
-message(STATUS "  Parquet  ${ab_parquet}")
