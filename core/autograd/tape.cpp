@@ -1,11 +1,16 @@
 #include "core/autograd/tape.h"
 
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/tensor/accumulate.h"
 
 namespace anabranch {
+
+Tape::Tape(Mode mode, Trace* trace) : mode_(mode), trace_(trace) {
+  if (traced()) forward_begin_ = Trace::Clock::now();
+}
 
 Var Tape::input(Tensor value) {
   grads_.emplace_back();
@@ -24,6 +29,11 @@ std::vector<Var> Tape::record_many(const char* op, std::vector<Tensor> ys,
                                    std::vector<Param*> params, BackwardMany backward) {
   for (Param* w : params) {
     if (uses_[w]++ == 0) params_.push_back(w);
+  }
+  if (traced()) {
+    const auto now = Trace::Clock::now();
+    trace_->add_span(Lane::kCompute, op, forward_begin_, now);
+    forward_begin_ = now;
   }
   const auto first = static_cast<int>(grads_.size());
   const auto outputs = static_cast<int>(ys.size());
@@ -71,9 +81,13 @@ void Tape::run(Node& node) {
     any = any || !dys[i].empty();
   }
   if (!any || !node.backward) return;
-  const Span span(trace_, Lane::kCompute, node.op);
+  const auto begin = traced() ? Trace::Clock::now() : Trace::Clock::time_point{};
   try {
     node.backward(*this, dys);
+    if (traced()) {
+      trace_->add_span(Lane::kCompute, std::string(node.op) + " backward", begin,
+                       Trace::Clock::now());
+    }
   } catch (const Error& error) {
     throw Error(error.fault(), join("backward of ", node.op, ": ", error.what()));
   }

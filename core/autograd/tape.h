@@ -71,7 +71,9 @@ class Tape {
     kRecompute  // the second run of a forward, inside backward: metrics are not written again
   };
 
-  explicit Tape(Mode mode = Mode::kRecord, Trace* trace = nullptr) : mode_(mode), trace_(trace) {}
+  // With a trace that is on, every op is a span: forward, the time since the op before it was
+  // recorded; backward, the time that its backward takes.
+  explicit Tape(Mode mode = Mode::kRecord, Trace* trace = nullptr);
 
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -125,8 +127,11 @@ class Tape {
 
   void run(Node& node);
 
+  [[nodiscard]] bool traced() const { return trace_ != nullptr && trace_->on(); }
+
   Mode mode_;
   Trace* trace_;
+  Trace::Clock::time_point forward_begin_;  // of the op that will be recorded next
   std::vector<Node> nodes_;
   std::vector<Tensor> grads_;   // by Var id, empty until needed
   std::vector<Param*> params_;  // each parameter used, in order of first use

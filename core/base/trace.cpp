@@ -13,7 +13,8 @@ constexpr std::array kLaneNames = {"compute", "communication", "data", "save"};
 
 }  // namespace
 
-void Trace::add_span(Lane lane, const char* name, Clock::time_point begin, Clock::time_point end) {
+void Trace::add_span(Lane lane, const std::string& name, Clock::time_point begin,
+                     Clock::time_point end) {
   const std::scoped_lock hold(lock_);
   events_.push_back(
       {name, lane, nanoseconds(begin.time_since_epoch()), nanoseconds(end - begin), 0});

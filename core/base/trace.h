@@ -23,7 +23,7 @@ class Trace {
 
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  void add_span(Lane lane, const char* name, Clock::time_point begin, Clock::time_point end);
+  void add_span(Lane lane, const std::string& name, Clock::time_point begin, Clock::time_point end);
   // One sample of a named figure, e.g. bytes by tag; drawn as an area.
   void add_counter(const std::string& name, double value);
 

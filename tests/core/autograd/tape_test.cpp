@@ -139,6 +139,18 @@ TEST(Tape, AnAttachedLossAddsItsGradient) {
   EXPECT_EQ(test::values(tape.take_grad(x)), (std::vector<double>{1 + 1.5, 1 + 2.5}));
 }
 
+TEST(Tape, ATraceHasEveryOpForwardAndBackward) {
+  Param w = test::param("w", test::random({3}, 1));
+  Trace trace;
+  trace.set_on(true);
+  Tape tape(Tape::Mode::kRecord, &trace);
+  tape.backward(sum(scale(tape.input(test::random({3}, 2)), w)));
+  const std::string json = trace.json(0);
+  for (const char* name : {"\"scale\"", "\"sum\"", "\"scale backward\"", "\"sum backward\""}) {
+    EXPECT_NE(json.find(name), std::string::npos) << name;
+  }
+}
+
 TEST(Tape, AnErrorNamesItsOp) {
   Tape tape;
   const Var x = tape.input(Tensor::of<double>({1}, {1}));
