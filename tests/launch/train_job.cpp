@@ -1,0 +1,121 @@
+#include "tests/launch/train_job.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/philox.h"
+
+namespace anabranch {
+namespace {
+
+// What mpirun needs on a machine of few cores, as any user.
+const test::Process::Environment kMpi = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                         {"OMPI_MCA_mpi_yield_when_idle", "1"}};
+
+// Documents of words that repeat, so that there is something to learn.
+std::string corpus() {
+  constexpr const char* kWords[] = {"the",   "river", "parts",  "and",   "meets", "again",
+                                    "below", "an",    "island", "where", "water", "slows"};
+  std::string text;
+  for (uint64_t d = 0; d < 150; ++d) {
+    const uint32_t words = 4 + philox(3, d)[0] % 12;
+    for (uint64_t w = 0; w < words; ++w)
+      text += kWords[philox(3, d, 1 + w)[0] % 12] + std::string(" ");
+    text += "\n";
+  }
+  return text;
+}
+
+const char* const kConfig = R"(schema: 1
+model: {type: gpt2, layers: 1, width: 16, heads: 2, context: 16, dropout: 0.1}
+train: {batch_tokens: 192, micro_batch: 3, log_every: 1}
+optim: {lr: 3e-3, warmup_steps: 2}
+checkpoint: {keep_last: 3}
+parallel: {deadline_seconds: 60}
+metrics: {listen: "off"}
+)";
+
+}  // namespace
+
+std::unique_ptr<test::TempDir> TrainJobs::shared_;
+
+std::filesystem::path TrainJobs::data() { return *shared_ / "data"; }
+
+void TrainJobs::SetUpTestSuite() {
+  shared_ = std::make_unique<test::TempDir>();
+  const std::string folder = shared_->path().string();
+  std::ofstream(folder + "/text.txt") << corpus();
+  std::ofstream(folder + "/run.yaml") << kConfig;
+  const auto must = [&](const std::vector<std::string>& command) {
+    test::Process process(command, folder + "/out.txt");
+    ASSERT_EQ(process.wait(), 0) << process.output();
+  };
+  must({AB_PROGRAM, "tokenizer", "train", folder + "/text.txt", "--document", "line", "--vocab",
+        "300", "--out", folder + "/tokenizer.json"});
+  must({AB_PROGRAM, "shard", "build", folder + "/text.txt", "--document", "line", "--tokenizer",
+        folder + "/tokenizer.json", "--out", folder + "/data", "--validation", "0.1"});
+}
+
+void TrainJobs::TearDownTestSuite() { shared_.reset(); }
+
+std::unique_ptr<test::Process> TrainJobs::train(const std::string& run, int ranks,
+                                                const std::vector<std::string>& arguments) {
+  std::vector<std::string> command;
+  if (ranks > 0) {
+    command = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
+  }
+  for (const std::string& word :
+       {std::string(AB_PROGRAM), std::string("train"), (*shared_ / "run.yaml").string(),
+        "--set=run.dir=" + path(run).string(), "--set=data.path=" + data().string(),
+        "--set=train.steps=" + std::to_string(kSteps)}) {
+    command.push_back(word);
+  }
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const std::string output = path(join("out-", ++started_, ".txt")).string();
+  return std::make_unique<test::Process>(command, output, kMpi);
+}
+
+TrainJobs::Ended TrainJobs::finish(test::Process& job) const {
+  const int code = job.wait();
+  EXPECT_EQ(job.left_behind(), 0U);
+  return {code, job.output()};
+}
+
+TrainJobs::Ended TrainJobs::train_to_end(const std::string& run, int ranks,
+                                         const std::vector<std::string>& arguments) {
+  return finish(*train(run, ranks, arguments));
+}
+
+TrainJobs::Ended TrainJobs::program(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{AB_PROGRAM};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  test::Process process(command, path(join("out-", ++started_, ".txt")).string());
+  return finish(process);
+}
+
+std::string TrainJobs::text_of(const std::string& name) const {
+  std::ifstream in(path(name), std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool TrainJobs::has_come_to(const std::string& run, int64_t step) const {
+  return test::soon([&] { return std::ssize(losses(run)) >= step; });
+}
+
+std::vector<double> TrainJobs::losses(const std::string& run) const {
+  std::istringstream lines(text_of(run + "/metrics.jsonl"));
+  std::vector<double> all;
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
+    const auto report = nlohmann::json::parse(line);
+    if (report.at("type") == "step") all.push_back(report.at("loss"));
+  }
+  return all;
+}
+
+}  // namespace anabranch

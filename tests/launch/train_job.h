@@ -1,0 +1,66 @@
+// Training jobs of the built program, under mpirun as a user starts them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace anabranch {
+
+// A data set made once by the program itself, and jobs that train on it.
+class TrainJobs : public testing::Test {
+ protected:
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
+
+  // Starts `anabranch train` on run directory `run` (a name in a folder of this test alone).
+  //
+  //   ranks      processes under mpirun; 0: without mpirun
+  //   arguments  more of them, "--set=a.b=c" among others
+  std::unique_ptr<test::Process> train(const std::string& run, int ranks,
+                                       const std::vector<std::string>& arguments = {});
+
+  // The same to its end; nothing may be left behind.
+  struct Ended {
+    int exit_code = -1;
+    std::string output;
+  };
+
+  Ended train_to_end(const std::string& run, int ranks,
+                     const std::vector<std::string>& arguments = {});
+  Ended finish(test::Process& job) const;
+
+  // Any other verb to its end.
+  Ended program(const std::vector<std::string>& arguments);
+
+  // The whole of a run's small file; empty if there is none.
+  [[nodiscard]] std::string text_of(const std::string& name) const;
+
+  // Waits until the run has done some steps.
+  [[nodiscard]] bool has_come_to(const std::string& run, int64_t step) const;
+
+  // The losses of metrics.jsonl by step, those of a step that was done twice too, in order.
+  [[nodiscard]] std::vector<double> losses(const std::string& run) const;
+
+  [[nodiscard]] std::filesystem::path path(const std::string& name) const { return dir_ / name; }
+
+  // The data set that all tests read; copy it to change it.
+  static std::filesystem::path data();
+
+  // Whole runs are of this many steps unless the test says otherwise.
+  static constexpr int64_t kSteps = 30;
+  // For runs that somebody stops.
+  static constexpr const char* kEndless = "--set=train.steps=1000000";
+
+ private:
+  static std::unique_ptr<test::TempDir> shared_;
+  test::TempDir dir_;
+  int started_ = 0;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,94 @@
+// Kills at random moments, saves included. AB_KILLS says how many (20), AB_SEED which moments (1).
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "core/base/error.h"
+#include "tests/launch/train_job.h"
+#include "tests/support/checkpoints.h"
+
+namespace anabranch {
+namespace {
+
+using State = std::map<std::string, std::string>;
+
+int64_t number_from(const char* variable, int64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoll(text) : otherwise;
+}
+
+// Saves all the time, each in several syncs.
+const std::vector<std::string> kSaving = {"--set=checkpoint.every_steps=1",
+                                          "--set=checkpoint.keep_last=2"};
+
+class KillTest : public TrainJobs {
+ protected:
+  // Kills one rank, all of them, or the whole job at once.
+  void kill_some(const test::Process& job, uint32_t choice) const {
+    std::vector<pid_t> victims;
+    if (choice < 2) {
+      victims = {job.rank(static_cast<int>(choice))};
+    } else if (choice == 2) {
+      victims = {job.rank(0), job.rank(1)};
+    } else {
+      victims = job.members();
+    }
+    for (const pid_t pid : victims) {
+      if (pid > 0) kill(pid, SIGKILL);
+    }
+  }
+};
+
+// However often ranks are killed, the run that is gone on with ends at the undisturbed run's
+// weights and moments, bit for bit.
+TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Ended undisturbed = train_to_end("undisturbed", 2, kSaving);
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.output;
+  const double length =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const State want = test::checkpoint_state(path("undisturbed"), kSteps);
+
+  const int64_t kills = number_from("AB_KILLS", 20);
+  std::mt19937 random(static_cast<uint32_t>(number_from("AB_SEED", 1)));
+  std::uniform_real_distribution<double> moment(0, length);
+  int64_t killed = 0, whole_runs = 0, steps_lost = 0;
+  const auto compare = [&] {
+    ASSERT_EQ(test::saved_steps(path("killed")).front(), kSteps);
+    ASSERT_EQ(test::checkpoint_state(path("killed"), kSteps), want);
+    ++whole_runs;
+  };
+  while (killed < kills && !HasFailure()) {
+    const auto job = train("killed", 2, kSaving);
+    const double at = moment(random);
+    const uint32_t choice = random() % 4;
+    const std::string what = join("kill ", killed + 1, " after ", at, " s, choice ", choice);
+    test::soon([&] { return job->ended().has_value(); }, at);
+    // Before the ranks are there a kill would test mpirun alone.
+    test::soon([&] { return job->rank(0) > 0 || job->ended().has_value(); });
+    kill_some(*job, choice);
+    const Ended end = finish(*job);
+    if (end.exit_code == 0) {
+      compare();
+      std::filesystem::remove_all(path("killed"));
+      continue;
+    }
+    ++killed;
+    ASSERT_EQ(end.exit_code, 128 + SIGKILL) << what << "\n" << end.output;
+    const auto steps = test::saved_steps(path("killed"));
+    if (!steps.empty()) test::checkpoint_state(path("killed"), steps.front());
+    steps_lost += steps.empty();
+  }
+  const Ended last = train_to_end("killed", 2, kSaving);
+  ASSERT_EQ(last.exit_code, 0) << last.output;
+  compare();
+  RecordProperty("kills", std::to_string(killed));
+  RecordProperty("whole_runs", std::to_string(whole_runs));
+  std::cout << killed << " kills, " << whole_runs << " runs came to their end, " << steps_lost
+            << " kills before the first save\n";
+}
+
+}  // namespace
+}  // namespace anabranch
