@@ -1,107 +1,53 @@
-#include <iostream>
-#include <memory>
-#include <optional>
-
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "core/base/parallel_for.h"
+#include "launch/bench_verbs.h"
 #include "launch/program.h"
-#include "launch/progress.h"
-#include "launch/rank_process.h"
-#include "runtime/bench/step_bench.h"
 #include "runtime/config/validate.h"
 
 namespace anabranch {
 namespace {
 
-struct BenchWish {
-  std::string config;
-  std::vector<std::string> sets;
-  int64_t vocabulary = 50257, warmup = 2, steps = 5;
-  bool json = false;
-};
+const char* const kDefaultConfig =
+    "model: {preset: gpt2-85m}\ntrain: {batch_tokens: 4096, micro_batch: 4}\n";
 
-// A bench needs no data and no number of steps: what it leaves open is filled in.
-Config bench_config(const BenchWish& wish) {
+}  // namespace
+
+void add_bench_options(CLI::App& verb, BenchModel& model, bool required) {
+  CLI::Option* config = verb.add_option("CONFIG", model.config, "YAML file");
+  if (required) {
+    config->required();
+  } else {
+    config->description("YAML file; default: gpt2-85m, 4 sequences of 1024 tokens");
+  }
+  verb.add_option("--set", model.sets, "a.b=c: overrides a key")->allow_extra_args(false);
+  verb.add_option("--vocab", model.vocabulary, "vocabulary (50257)")->check(CLI::Range(2, 1 << 24));
+  verb.add_flag("--json", model.json, "machine-readable");
+}
+
+Config bench_config(const BenchModel& model, RankProcess& process) {
   std::vector<std::string> sets = {"data.path=none", "train.tokens=0", "train.steps=1",
                                    "optim.warmup_steps=0"};
-  sets.insert(sets.end(), wish.sets.begin(), wish.sets.end());
-  const Config config = load_config(wish.config, sets);
+  sets.insert(sets.end(), model.sets.begin(), model.sets.end());
+  const Config config = model.config.empty() ? parse_config(kDefaultConfig, "gpt2-85m", sets)
+                                             : load_config(model.config, sets);
   validate(config);
-  return config;
-}
-
-void print(const StepBench& b, const RankProcess& process, int ranks, bool json) {
-  const double step = median(b.seconds);
-  const auto tokens = static_cast<double>(b.tokens_per_step);
-  if (json) {
-    const nlohmann::ordered_json document = {
-        {"ranks", ranks},
-        {"threads", process.context().threads},
-        {"parameters", b.parameters},
-        {"tokens_per_step", b.tokens_per_step},
-        {"step_seconds", step},
-        {"step_seconds_min", *std::min_element(b.seconds.begin(), b.seconds.end())},
-        {"step_seconds_max", *std::max_element(b.seconds.begin(), b.seconds.end())},
-        {"tokens_per_second", tokens / step},
-        {"flop_per_second", b.flops_per_step / step},
-        {"product_seconds", b.product_seconds},
-        {"attention_seconds", b.attention_seconds},
-        {"product_share", b.product_seconds / step},
-        {"communication_wait_seconds", b.comm_wait_seconds},
-        {"reduction_hidden", b.hidden},
-        {"pool_peak_bytes", b.pool_peak_bytes},
-        {"resident_peak_bytes", b.resident_peak_bytes}};
-    std::cout << document.dump(2) << "\n";
-    return;
-  }
-  std::cout << fmt::format(
-      "{} parameters, {} tokens a step, {} ranks of {} threads\n"
-      "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
-      "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
-      "products alone  {:.3f} s: linear layers and head, {:.1f}% of the step\n"
-      "attention alone {:.3f} s: forward and backward, {:.1f}% of the step\n"
-      "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
-      "peak memory     {} of tensors, {} resident\n",
-      b.parameters, b.tokens_per_step, ranks, process.context().threads, step, b.seconds.size(),
-      *std::min_element(b.seconds.begin(), b.seconds.end()),
-      *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
-      b.flops_per_step / step / 1e9, b.product_seconds, 100 * b.product_seconds / step,
-      b.attention_seconds, 100 * b.attention_seconds / step, b.comm_wait_seconds, 100 * b.hidden,
-      bytes_text(static_cast<double>(b.pool_peak_bytes)),
-      bytes_text(static_cast<double>(b.resident_peak_bytes)));
-}
-
-int run(const BenchWish& wish, RankProcess& process) {
-  const Config config = bench_config(wish);
   if (config.parallel.threads > 0) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
   }
-  const StepBench result = bench_step(config, wish.vocabulary, wish.warmup, wish.steps,
-                                      process.world(), process.context());
-  if (process.first()) print(result, process, process.world().size(), wish.json);
-  return 0;
+  return config;
 }
-
-}  // namespace
 
 void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("bench", "measures: the figures we quote");
   verb->require_subcommand(1);
-  CLI::App* sub = verb->add_subcommand("step", "a whole training step on random tokens");
-  auto wish = std::make_shared<BenchWish>();
-  sub->add_option("CONFIG", wish->config, "YAML file")->required();
-  sub->add_option("--set", wish->sets, "a.b=c: overrides a key")->allow_extra_args(false);
-  sub->add_option("--vocab", wish->vocabulary, "vocabulary (50257)")->check(CLI::Range(2, 1 << 24));
-  sub->add_option("--warmup", wish->warmup, "steps before (2)")->check(CLI::Range(0, 1000));
-  sub->add_option("--steps", wish->steps, "measured steps (5)")->check(CLI::Range(1, 100000));
-  sub->add_flag("--json", wish->json, "machine-readable");
-  sub->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
-  });
+  add_bench_step(*verb, exit_code);
+  add_bench_ops(*verb, exit_code);
+  add_bench_comm(*verb, exit_code);
+  add_bench_data(*verb);
+  add_bench_generate(*verb, exit_code);
+  add_bench_save(*verb, exit_code);
 }
 
 }  // namespace anabranch

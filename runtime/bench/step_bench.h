@@ -30,6 +30,4 @@ struct StepBench {
 StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, int64_t steps,
                      Group& world, RankContext& context);
 
-[[nodiscard]] double median(std::vector<double> values);
-
 }  // namespace anabranch

@@ -1,0 +1,38 @@
+// The verbs below `bench`, and what they share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/rank_process.h"
+#include "runtime/config/config.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace anabranch {
+
+// A model to measure, and how to print.
+struct BenchModel {
+  std::string config;  // empty: GPT-2's 12 layers, micro-batches of 4
+  std::vector<std::string> sets;
+  int64_t vocabulary = 50257;
+  bool json = false;
+};
+
+// Declares CONFIG, --set, --vocab and --json; CONFIG may be left out unless it is `required`.
+void add_bench_options(CLI::App& verb, BenchModel& model, bool required);
+
+// Reads the configuration. A bench needs no data and no number of steps: what it leaves open is
+// filled in. Takes over its number of threads. Throws Error (config, 78).
+Config bench_config(const BenchModel& model, RankProcess& process);
+
+void add_bench_comm(CLI::App& bench, int& exit_code);
+void add_bench_data(CLI::App& bench);
+void add_bench_generate(CLI::App& bench, int& exit_code);
+void add_bench_ops(CLI::App& bench, int& exit_code);
+void add_bench_save(CLI::App& bench, int& exit_code);
+void add_bench_step(CLI::App& bench, int& exit_code);
+
+}  // namespace anabranch

@@ -1,0 +1,119 @@
+#include <iostream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "launch/bench_verbs.h"
+#include "launch/progress.h"
+#include "runtime/bench/comm_bench.h"
+
+namespace anabranch {
+namespace {
+
+struct CommWish {
+  CommBenchOptions options;
+  OverlapOptions overlap_options;
+  bool bf16 = false, overlap = false, json = false;
+};
+
+void print(const std::vector<CommTiming>& timings, int ranks, const CommWish& wish) {
+  const std::string type = wish.bf16 ? "bf16" : "fp32";
+  if (wish.json) {
+    nlohmann::ordered_json document = {{"ranks", ranks}, {"type", type}, {"collectives", {}}};
+    for (const CommTiming& t : timings) {
+      document["collectives"].push_back({{"op", name_of(t.kind)},
+                                         {"bytes", t.bytes},
+                                         {"seconds", t.seconds},
+                                         {"algorithm_bandwidth", t.algorithm_bandwidth()},
+                                         {"bus_bandwidth", t.bus_bandwidth(ranks)}});
+    }
+    std::cout << document.dump(2) << "\n";
+    return;
+  }
+  std::cout << fmt::format("{} ranks, {}\n{:<20}{:>12}{:>12}{:>11}{:>11}\n", ranks, type,
+                           "collective", "bytes", "us", "alg GB/s", "bus GB/s");
+  for (const CommTiming& t : timings) {
+    std::cout << fmt::format("{:<20}{:>12}{:>12.1f}{:>11.3f}{:>11.3f}\n", name_of(t.kind), t.bytes,
+                             t.seconds * 1e6, t.algorithm_bandwidth() * 1e-9,
+                             t.bus_bandwidth(ranks) * 1e-9);
+  }
+}
+
+void print(const OverlapBench& b, int ranks, const CommWish& wish) {
+  const std::string type = wish.bf16 ? "bf16" : "fp32";
+  if (wish.json) {
+    const nlohmann::ordered_json document = {{"ranks", ranks},
+                                             {"type", type},
+                                             {"step_seconds", b.step_seconds},
+                                             {"communication_seconds", b.communication_seconds},
+                                             {"waited_seconds", b.waited_seconds},
+                                             {"hidden", b.hidden()}};
+    std::cout << document.dump(2) << "\n";
+    return;
+  }
+  std::cout << fmt::format(
+      "{} ranks, {} on the wire: step {:.3f} s, communication {:.3f} s, waited for {:.3f} s, "
+      "{:.1f}% hidden\n",
+      ranks, type, b.step_seconds, b.communication_seconds, b.waited_seconds, 100 * b.hidden());
+}
+
+int run(CommWish wish, RankProcess& process) {
+  if (wish.options.max_bytes < wish.options.min_bytes) {
+    throw usage_error("--max-bytes ", wish.options.max_bytes, " is less than --min-bytes ",
+                      wish.options.min_bytes);
+  }
+  const int ranks = process.world().size();
+  if (wish.overlap) {
+    wish.overlap_options.bf16 = wish.bf16;
+    const OverlapBench result = bench_overlap(process.world(), wish.overlap_options);
+    if (process.first()) print(result, ranks, wish);
+    return 0;
+  }
+  wish.options.type = wish.bf16 ? DType::kBF16 : DType::kF32;
+  const std::vector<CommTiming> timings = bench_collectives(process.world(), wish.options);
+  if (process.first()) print(timings, ranks, wish);
+  return 0;
+}
+
+void add_overlap_options(CLI::App& verb, CommWish& wish) {
+  OverlapOptions& o = wish.overlap_options;
+  const CLI::Range size(1e-6, 1e6);
+  verb.add_flag("--overlap", wish.overlap,
+                "how much of a gradient reduction hides behind a backward of set length");
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return verb.add_option(name, value, help)->group("With --overlap");
+  };
+  add("--layers", o.layers, "of the model (12)")->check(CLI::Range(1, 4096));
+  add("--layer-mb", o.layer_mb, "MB of fp32 gradient of a layer (28.3)")->check(size);
+  add("--embedding-mb", o.embedding_mb, "MB of the tied embedding's, ready last (157)")
+      ->check(size);
+  add("--bucket-mb", o.bucket_mb, "MiB of gradient reduced at a time (25)")->check(size);
+  add("--backward-ms", o.backward_ms, "length of the backward (6000)")->check(size);
+  add("--steps", o.steps, "measured steps (3)")->check(CLI::Range(1, 1000));
+}
+
+}  // namespace
+
+void add_bench_comm(CLI::App& bench, int& exit_code) {
+  CLI::App* verb = bench.add_subcommand("comm", "collectives by size; run it under mpirun");
+  auto wish = std::make_shared<CommWish>();
+  const CLI::Range bytes(int64_t{1}, int64_t{1} << 36);
+  verb->add_option("--min-bytes", wish->options.min_bytes, "smallest size (8)")->check(bytes);
+  verb->add_option("--max-bytes", wish->options.max_bytes, "greatest size (67108864)")
+      ->check(bytes);
+  verb->add_option("--factor", wish->options.factor, "from size to size (8)")
+      ->check(CLI::Range(2, 1 << 20));
+  verb->add_option("--repeats", wish->options.repeats, "of each; 0: 50 up to a MiB, 9 above")
+      ->check(CLI::Range(0, 1000000));
+  verb->add_flag("--bf16", wish->bf16, "bf16 instead of fp32");
+  add_overlap_options(*verb, *wish);
+  verb->add_flag("--json", wish->json, "machine-readable");
+  verb->callback([wish, &exit_code] {
+    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+  });
+}
+
+}  // namespace anabranch

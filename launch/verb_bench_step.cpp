@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "launch/bench_verbs.h"
+#include "launch/progress.h"
+#include "runtime/bench/step_bench.h"
+#include "runtime/bench/timing.h"
+
+namespace anabranch {
+namespace {
+
+struct StepWish {
+  BenchModel model;
+  int64_t warmup = 2, steps = 5;
+};
+
+void print(const StepBench& b, const RankProcess& process, int ranks, bool json) {
+  const double step = median(b.seconds);
+  const auto tokens = static_cast<double>(b.tokens_per_step);
+  if (json) {
+    const nlohmann::ordered_json document = {
+        {"ranks", ranks},
+        {"threads", process.context().threads},
+        {"parameters", b.parameters},
+        {"tokens_per_step", b.tokens_per_step},
+        {"step_seconds", step},
+        {"step_seconds_min", *std::min_element(b.seconds.begin(), b.seconds.end())},
+        {"step_seconds_max", *std::max_element(b.seconds.begin(), b.seconds.end())},
+        {"tokens_per_second", tokens / step},
+        {"flop_per_second", b.flops_per_step / step},
+        {"product_seconds", b.product_seconds},
+        {"attention_seconds", b.attention_seconds},
+        {"product_share", b.product_seconds / step},
+        {"communication_wait_seconds", b.comm_wait_seconds},
+        {"reduction_hidden", b.hidden},
+        {"pool_peak_bytes", b.pool_peak_bytes},
+        {"resident_peak_bytes", b.resident_peak_bytes}};
+    std::cout << document.dump(2) << "\n";
+    return;
+  }
+  std::cout << fmt::format(
+      "{} parameters, {} tokens a step, {} ranks of {} threads\n"
+      "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
+      "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
+      "products alone  {:.3f} s: linear layers and head, {:.1f}% of the step\n"
+      "attention alone {:.3f} s: forward and backward, {:.1f}% of the step\n"
+      "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
+      "peak memory     {} of tensors, {} resident\n",
+      b.parameters, b.tokens_per_step, ranks, process.context().threads, step, b.seconds.size(),
+      *std::min_element(b.seconds.begin(), b.seconds.end()),
+      *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
+      b.flops_per_step / step / 1e9, b.product_seconds, 100 * b.product_seconds / step,
+      b.attention_seconds, 100 * b.attention_seconds / step, b.comm_wait_seconds, 100 * b.hidden,
+      bytes_text(static_cast<double>(b.pool_peak_bytes)),
+      bytes_text(static_cast<double>(b.resident_peak_bytes)));
+}
+
+int run(const StepWish& wish, RankProcess& process) {
+  const Config config = bench_config(wish.model, process);
+  const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
+                                      process.world(), process.context());
+  if (process.first()) print(result, process, process.world().size(), wish.model.json);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& bench, int& exit_code) {
+  CLI::App* verb = bench.add_subcommand("step", "a whole training step on random tokens");
+  auto wish = std::make_shared<StepWish>();
+  add_bench_options(*verb, wish->model, true);
+  verb->add_option("--warmup", wish->warmup, "steps before (2)")->check(CLI::Range(0, 1000));
+  verb->add_option("--steps", wish->steps, "measured steps (5)")->check(CLI::Range(1, 100000));
+  verb->callback([wish, &exit_code] {
+    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+  });
+}
+
+}  // namespace anabranch

@@ -1,0 +1,32 @@
+// How fast a model of random weights samples.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/tensor/pool.h"
+#include "runtime/config/config.h"
+
+namespace anabranch {
+
+struct GenerateBenchOptions {
+  int64_t vocabulary = 50257;
+  int64_t batch = 1, prompt_tokens = 128;  // of each of the prompts, which are random
+  int64_t tokens = 32;                     // new ones of each prompt, at least 2
+  double temperature = 1;                  // 0: no sampling
+  int64_t rounds = 3;                      // after one that does not count
+};
+
+struct GenerateBench {
+  int64_t parameters = 0;
+  // Of each round: until every prompt has its first new token, and from there to the last.
+  std::vector<double> prefill_seconds, decode_seconds;
+  int64_t pool_peak_bytes = 0;
+};
+
+// Throws Error (usage, 64) if prompt and new tokens together exceed the model's context.
+GenerateBench bench_generate(const Config& config, const GenerateBenchOptions& options,
+                             const std::shared_ptr<Pool>& pool);
+
+}  // namespace anabranch

@@ -1,0 +1,25 @@
+#include "runtime/bench/timing.h"
+
+#include <algorithm>
+
+#include "core/base/philox.h"
+
+namespace anabranch {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
+                  const std::shared_ptr<Pool>& pool) {
+  Tensor ids(shape, DType::kI32, pool, "batch");
+  for (int64_t i = 0; i < ids.count(); ++i) {
+    const uint64_t word = philox(seed, static_cast<uint64_t>(i))[0];
+    ids.data<int32_t>()[i] = static_cast<int32_t>(word * static_cast<uint64_t>(vocabulary) >> 32U);
+  }
+  return ids;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,45 @@
+// What the benches share: a clock, medians, and tokens of no meaning.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+// Seconds since it was made.
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
+};
+
+// The middle value, the upper one of two; 0 if there is none.
+[[nodiscard]] double median(std::vector<double> values);
+
+// Random int32 ids below `vocabulary`.
+[[nodiscard]] Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
+                                const std::shared_ptr<Pool>& pool);
+
+// The seconds of each of `repeats` calls, after one that does not count.
+template <class F>
+std::vector<double> seconds_of(int64_t repeats, F&& f) {
+  f();
+  std::vector<double> all;
+  for (int64_t i = 0; i < repeats; ++i) {
+    const Stopwatch watch;
+    f();
+    all.push_back(watch.seconds());
+  }
+  return all;
+}
+
+}  // namespace anabranch

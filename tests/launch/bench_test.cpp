@@ -1,0 +1,190 @@
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/launch/run_program.h"
+
+namespace anabranch {
+
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+const char* const kTwoRanks =
+    "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
+    "--bind-to none --mca mpi_yield_when_idle 1 -n 2";
+
+class BenchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(dir_);
+    write("run.yaml",
+          "model: {layers: 2, width: 32, heads: 2, context: 16}\n"
+          "train: {precision: bf16, batch_tokens: 64, micro_batch: 2}\n");
+  }
+
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  ProgramResult run(const std::string& arguments, const std::string& launcher = "") {
+    return run_program(dir_, arguments, launcher);
+  }
+
+  // The JSON of `bench` with these arguments.
+  Json bench(const std::string& arguments, const std::string& launcher = "") {
+    const ProgramResult result = run("bench " + arguments + " --json", launcher);
+    EXPECT_EQ(result.exit_code, 0) << arguments << ": " << result.err;
+    const Json document = Json::parse(result.out, nullptr, false);
+    EXPECT_TRUE(document.is_object()) << arguments << ": " << result.out;
+    return document;
+  }
+
+  // The same without --json says something too.
+  void expect_text(const std::string& arguments, const std::string& word) {
+    const ProgramResult result = run("bench " + arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(word));
+  }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_ + "/" + name, std::ios::binary) << text;
+  }
+
+  const std::string dir_ = testing::TempDir() + "bench_test_" + std::to_string(getpid());
+};
+
+// All are there and are finite numbers above 0.
+void expect_positive(const Json& object, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    ASSERT_TRUE(object.contains(key)) << key << " is missing in " << object;
+    ASSERT_TRUE(object[key].is_number()) << key << ": " << object[key];
+    EXPECT_GT(object[key].get<double>(), 0) << key;
+    EXPECT_TRUE(std::isfinite(object[key].get<double>())) << key;
+  }
+}
+
+TEST_F(BenchTest, StepTimesAWholeStep) {
+  const Json step = bench("step run.yaml --vocab 50 --warmup 1 --steps 3");
+  EXPECT_EQ(step["ranks"], 1);
+  EXPECT_EQ(step["tokens_per_step"], 64);
+  expect_positive(step,
+                  {"threads", "parameters", "step_seconds", "step_seconds_min", "step_seconds_max",
+                   "tokens_per_second", "flop_per_second", "product_seconds", "attention_seconds",
+                   "product_share", "reduction_hidden", "pool_peak_bytes", "resident_peak_bytes"});
+  EXPECT_EQ(bench("step run.yaml --vocab 50 --warmup 0 --steps 1", kTwoRanks)["ranks"], 2);
+}
+
+TEST_F(BenchTest, OpsTimesEveryOpInBothTypes) {
+  for (const std::string type : {"fp32", "bf16"}) {
+    const Json ops = bench("ops run.yaml --vocab 50 --repeats 1 --type " + type);
+    EXPECT_EQ(ops["precision"], type);
+    EXPECT_EQ(ops["tokens"], 32);
+    std::vector<std::string> names;
+    for (const Json& op : ops["ops"]) {
+      names.push_back(op["op"]);
+      expect_positive(op, {"seconds", "bytes_per_second"});
+      if (!op["flop_per_second"].is_null()) expect_positive(op, {"flop_per_second"});
+    }
+    for (const char* name : {"qkv y", "projection dx", "feed-forward out dw", "attention forward",
+                             "attention backward", "add_layer_norm backward", "gelu forward", "add",
+                             "embedding backward", "head, loss and gradients", "adamw of a block",
+                             "squared_norm of a block"}) {
+      EXPECT_THAT(names, testing::Contains(name));
+    }
+  }
+  expect_text("ops run.yaml --vocab 50 --repeats 1", "GFLOP/s");
+}
+
+TEST_F(BenchTest, CommGivesBothBandwidths) {
+  const std::string sizes = "comm --min-bytes 8 --max-bytes 100 --factor 4 --repeats 1";
+  for (const int ranks : {1, 2}) {
+    const Json comm = bench(sizes, ranks == 1 ? "" : kTwoRanks);
+    EXPECT_EQ(comm["ranks"], ranks);
+    ASSERT_EQ(comm["collectives"].size(), 12U);  // four at 8, 32 and 100 bytes
+    for (const Json& c : comm["collectives"]) {
+      expect_positive(c, {"bytes", "seconds", "algorithm_bandwidth"});
+      const double times =
+          (c["op"] == "all_reduce_sum" ? 2.0 : 1.0) * (ranks - 1) / static_cast<double>(ranks);
+      EXPECT_DOUBLE_EQ(c["bus_bandwidth"], times * c["algorithm_bandwidth"].get<double>());
+    }
+    EXPECT_EQ(comm["collectives"][2]["bytes"], ranks == 1 ? 100 : 104);  // whole elements a rank
+  }
+  EXPECT_EQ(run("bench comm --min-bytes 9 --max-bytes 8").exit_code, 64);
+  const std::string overlap = "comm --overlap --layers 2 --layer-mb 0.01 --embedding-mb 0.02 ";
+  const Json hidden = bench(overlap + "--bucket-mb 0.01 --backward-ms 4 --steps 1", kTwoRanks);
+  expect_positive(hidden, {"step_seconds", "communication_seconds"});
+  EXPECT_TRUE(hidden.contains("waited_seconds"));
+  EXPECT_GE(hidden["hidden"], 0);
+  EXPECT_LE(hidden["hidden"], 1);
+}
+
+TEST_F(BenchTest, DataTimesTokenizerTrainingAndLoader) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "the river leaves " + std::to_string(i) + " islands\n";
+  write("text.txt", text);
+  ASSERT_EQ(run("tokenizer train --vocab 300 --pattern gpt2 --out t.json text.txt").exit_code, 0);
+  ASSERT_EQ(run("shard build --tokenizer t.json --document line --out d text.txt").exit_code, 0);
+
+  const Json encoded = bench("data --text text.txt --tokenizer t.json --piece-kib 1 --rounds 2");
+  EXPECT_EQ(encoded["encode"]["bytes"], text.size());
+  EXPECT_GT(encoded["encode"]["pieces"], 5);
+  expect_positive(encoded["encode"],
+                  {"tokens", "threads", "seconds", "mib_per_second_per_thread", "load_seconds"});
+  EXPECT_FALSE(encoded.contains("loader"));
+  const Json whole = bench("data --text text.txt --tokenizer t.json --threads 2 --rounds 1");
+  EXPECT_EQ(whole["encode"]["tokens"], encoded["encode"]["tokens"]);
+
+  const Json all = bench(
+      "data --text text.txt --train-vocab 300 --data d --context 8 --micro-batch 3 --batches 5");
+  EXPECT_EQ(all["train"]["entries"], 300);
+  EXPECT_EQ(all["train"]["bytes"], text.size());
+  expect_positive(all["train"], {"seconds"});
+  EXPECT_EQ(all["loader"]["tokens_per_batch"], 24);
+  expect_positive(all["loader"], {"batch_seconds", "tokens_per_second", "start_seconds"});
+
+  EXPECT_EQ(run("bench data").exit_code, 64);
+  EXPECT_EQ(run("bench data --text none --train-vocab 300").exit_code, 65);
+}
+
+TEST_F(BenchTest, GenerateTimesPrefillAndDecode) {
+  const std::string arguments =
+      "generate run.yaml --vocab 50 --batch 2 --prompt-tokens 6 --rounds 1 --tokens ";
+  expect_positive(bench(arguments + "4"),
+                  {"threads", "parameters", "prefill_seconds", "prefill_tokens_per_second",
+                   "decode_seconds", "decode_tokens_per_second", "pool_peak_bytes"});
+  expect_text(arguments + "4", "decode");
+  EXPECT_EQ(run("bench " + arguments + "11").exit_code, 64);  // beyond the context
+}
+
+TEST_F(BenchTest, SaveTimesAndLeavesNothing) {
+  std::filesystem::create_directory(dir_ + "/disk");
+  const std::string arguments = "save run.yaml --vocab 50 --steps 2 --saves 3 --dir disk";
+  for (const char* launcher : {"", kTwoRanks}) {
+    const Json saved = bench(arguments, launcher);
+    expect_positive(
+        saved, {"ranks", "bytes", "step_seconds", "first_stall_seconds", "stall_seconds",
+                "stall_share_of_step", "write_seconds", "write_bytes_per_second", "lost_seconds"});
+    EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/disk"));
+  }
+  expect_text(arguments, "stall");
+  EXPECT_EQ(run("bench save run.yaml --vocab 50 --dir none").exit_code, 74);
+}
+
+TEST_F(BenchTest, EachExplainsItself) {
+  for (const std::string verb : {"step", "ops", "comm", "data", "generate", "save"}) {
+    const ProgramResult help = run("bench " + verb + " --help");
+    EXPECT_EQ(help.exit_code, 0) << verb;
+    EXPECT_THAT(help.out, HasSubstr("--json")) << verb;
+  }
+}
+
+}  // namespace
+
+}  // namespace anabranch
