@@ -38,9 +38,9 @@ if [ ! -f "$text/done" ]; then
 fi
 du -ch "$text"/*.txt | tail -n 1
 
-say "tokenizer: byte-level BPE of 8,192 entries"
+say "tokenizer: byte-level BPE of 4,096 entries"
 if [ ! -f "$work/tokenizer.json" ]; then
-  $program tokenizer train --vocab 8192 --special '<|endoftext|>' --out "$work/tokenizer.json" \
+  $program tokenizer train --vocab 4096 --special '<|endoftext|>' --out "$work/tokenizer.json" \
     "$text"/*.txt
 fi
 echo "$work/tokenizer.json"
@@ -61,7 +61,7 @@ train() { on_ranks train configs/gpt2-2core.yaml --set "run.dir=$run" --set "dat
 if [ ! -f "$run/steps" ]; then
   say "train a small GPT-2 on $ranks ranks for about $minutes minutes"
   # A few steps are timed first, so that the run takes as long as asked for on any machine.
-  per_step=$(on_ranks bench step configs/gpt2-2core.yaml --vocab 8192 --json |
+  per_step=$(on_ranks bench step configs/gpt2-2core.yaml --vocab 4096 --json |
     sed -nE 's/.*"step_seconds": ([0-9.e-]+),/\1/p')
   steps=$(awk -v m="$minutes" -v s="$per_step" 'BEGIN {n = int(60 * m / s); print n < 60 ? 60 : n}')
   train --resume never --set "train.steps=$steps"
