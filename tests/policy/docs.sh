@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that the READMEs speak of what is there. In their code (fenced, indented, or `anabranch ...` in a line):
-# every verb, every --flag and every key of --set is the program's. Everywhere: every path into the tree
-# that names a file exists, and so does all that the tables under "Tree" and "Files" list.
+# every verb, every --flag and every key of --set is the program's, and README.md has an example of every verb.
+# Everywhere: every path into the tree that names a file exists, and so does all that the tables under "Tree"
+# and "Files" list.
 #
 #   tests/policy/docs.sh PROGRAM             checks the tree
 #   tests/policy/docs.sh PROGRAM --planted   checks that each rule can fail, on planted breaches
@@ -85,7 +86,8 @@ code_of() {
 
 # Lines "number<TAB>path": names of files under our folders, from the root or beside the README.
 paths_of() {
-  grep -noE '(^|[^A-Za-z0-9_./-])(\./)?(core|parallel|data|runtime|launch|configs|tests|monitoring)/[A-Za-z0-9_./*<>-]*' "$1" |
+  local tops='core|parallel|data|runtime|launch|configs|tests|monitoring'
+  grep -noE "(^|[^A-Za-z0-9_./-])(\./)?($tops)/[A-Za-z0-9_./*<>-]*" "$1" |
     sed -E 's/^([0-9]+):[^A-Za-z0-9_.]?(\.\/)?/\1\t/' |
     grep -E '\.(cpp|h|sh|py|c|md|txt|yaml|supp|cmake)$' | grep -vE 'NAME|PATH|[*<>]' || true
 }
@@ -124,6 +126,18 @@ check_readme() {
   done < <(listed_of "$readme")
 }
 
+# Every verb of the program stands in code of the file.
+check_verbs() {
+  local file=$1 subcommands sub
+  shift
+  ask_help "$@"
+  subcommands=$(sed -n '/^Subcommands:/,$p' <<<"$help" | sed -nE 's/^  ([a-z]+) .*/\1/p')
+  if [ -z "$subcommands" ]; then
+    code_of "$file" | grep -qE "(^|[^a-z])anabranch $*( |$)" || breach "$file" "has no example of anabranch $*"
+  fi
+  for sub in $subcommands; do check_verbs "$file" "$@" "$sub"; done
+}
+
 planted() {
   local folder missed=0 text
   folder=$(mktemp -d)
@@ -149,5 +163,6 @@ for top in . core parallel data runtime launch monitoring configs tests; do
 done
 while read -r readme; do check_readme "${readme#./}"; done < <(
   find . -path ./build -prune -o -path ./runs -prune -o -name README.md -print | sort)
+check_verbs README.md
 echo "$checked READMEs with $commands commands, $breaches breaches"
 [ "$breaches" -eq 0 ] && [ "$commands" -gt 0 ]
