@@ -107,6 +107,8 @@ void keep_tokenizer(const Config& config, const RunDirectory& directory) {
 }
 
 int run(const TrainWish& wish, RankProcess& process) {
+  StopRequest stop;
+  const StopSignals signals(stop);  // first: a wish while the run starts is kept
   const Config config = load_config(wish.config, wish.sets);
   validate(config);
   if (config.device == DeviceChoice::kCuda) {
@@ -123,8 +125,6 @@ int run(const TrainWish& wish, RankProcess& process) {
 
   RunDirectory directory(config.run.dir, process.first());
   process.open_log(directory.log(process.context().rank).string());
-  StopRequest stop;
-  const StopSignals signals(stop);
   LogSink log_sink(*process.context().log);
   TrainJob job{config,
                {},

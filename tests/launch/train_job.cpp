@@ -43,26 +43,19 @@ metrics: {listen: "off"}
 
 }  // namespace
 
-std::unique_ptr<test::TempDir> TrainJobs::shared_;
-
-std::filesystem::path TrainJobs::data() { return *shared_ / "data"; }
-
-void TrainJobs::SetUpTestSuite() {
-  shared_ = std::make_unique<test::TempDir>();
-  const std::string folder = shared_->path().string();
+void TrainJobs::SetUp() {
+  const std::string folder = dir_.path().string();
   std::ofstream(folder + "/text.txt") << corpus();
   std::ofstream(folder + "/run.yaml") << kConfig;
-  const auto must = [&](const std::vector<std::string>& command) {
-    test::Process process(command, folder + "/out.txt");
-    ASSERT_EQ(process.wait(), 0) << process.output();
+  const auto must = [&](const std::vector<std::string>& arguments) {
+    const Ended end = program(arguments);
+    ASSERT_EQ(end.exit_code, 0) << end.output;
   };
-  must({AB_PROGRAM, "tokenizer", "train", folder + "/text.txt", "--document", "line", "--vocab",
-        "300", "--out", folder + "/tokenizer.json"});
-  must({AB_PROGRAM, "shard", "build", folder + "/text.txt", "--document", "line", "--tokenizer",
+  must({"tokenizer", "train", folder + "/text.txt", "--document", "line", "--vocab", "300", "--out",
+        folder + "/tokenizer.json"});
+  must({"shard", "build", folder + "/text.txt", "--document", "line", "--tokenizer",
         folder + "/tokenizer.json", "--out", folder + "/data", "--validation", "0.1"});
 }
-
-void TrainJobs::TearDownTestSuite() { shared_.reset(); }
 
 std::unique_ptr<test::Process> TrainJobs::train(const std::string& run, int ranks,
                                                 const std::vector<std::string>& arguments) {
@@ -71,7 +64,7 @@ std::unique_ptr<test::Process> TrainJobs::train(const std::string& run, int rank
     command = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
   }
   for (const std::string& word :
-       {std::string(AB_PROGRAM), std::string("train"), (*shared_ / "run.yaml").string(),
+       {std::string(AB_PROGRAM), std::string("train"), path("run.yaml").string(),
         "--set=run.dir=" + path(run).string(), "--set=data.path=" + data().string(),
         "--set=train.steps=" + std::to_string(kSteps)}) {
     command.push_back(word);

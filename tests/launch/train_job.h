@@ -12,11 +12,10 @@
 
 namespace anabranch {
 
-// A data set made once by the program itself, and jobs that train on it.
+// A data set made by the program itself, and jobs that train on it.
 class TrainJobs : public testing::Test {
  protected:
-  static void SetUpTestSuite();
-  static void TearDownTestSuite();
+  void SetUp() override;
 
   // Starts `anabranch train` on run directory `run` (a name in a folder of this test alone).
   //
@@ -49,8 +48,7 @@ class TrainJobs : public testing::Test {
 
   [[nodiscard]] std::filesystem::path path(const std::string& name) const { return dir_ / name; }
 
-  // The data set that all tests read; copy it to change it.
-  static std::filesystem::path data();
+  [[nodiscard]] std::filesystem::path data() const { return dir_ / "data"; }
 
   // Whole runs are of this many steps unless the test says otherwise.
   static constexpr int64_t kSteps = 30;
@@ -58,7 +56,6 @@ class TrainJobs : public testing::Test {
   static constexpr const char* kEndless = "--set=train.steps=1000000";
 
  private:
-  static std::unique_ptr<test::TempDir> shared_;
   test::TempDir dir_;
   int started_ = 0;
 };

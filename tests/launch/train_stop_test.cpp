@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <fstream>
 #include <regex>
 
 #include <gmock/gmock.h>
 
 #include "core/base/error.h"
+#include "tests/data/folder.h"
 #include "tests/launch/train_job.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/tolerance.h"
@@ -71,7 +71,7 @@ TEST_F(TrainStop, Usr1ToMpirunAsksForARequeue) {
 TEST_F(TrainStop, WithoutMpirunToo) {
   const auto job = train("run", 0, {kEndless, kLevel});
   ASSERT_TRUE(has_come_to("run", 3)) << job->output();
-  std::ofstream(path("run") / "save");
+  test::spill(path("run") / "save", "");
   ASSERT_TRUE(test::soon([&] { return !test::saved_steps(path("run")).empty(); }));
   const int64_t saved = test::saved_steps(path("run")).front();
   kill(job->id(), SIGUSR1);
@@ -90,7 +90,7 @@ TEST_F(TrainStop, ASecondJobOnTheRunIsRefused) {
     EXPECT_THAT(second.output, HasSubstr(join("is held by another job (host ")));
     EXPECT_THAT(second.output, HasSubstr(join("process ", job->rank(0))));
   }
-  std::ofstream(path("run") / "stop");
+  test::spill(path("run") / "stop", "");
   EXPECT_EQ(finish(*job).exit_code, 130) << job->output();
   EXPECT_GE(stopped_at("run", 1), 3);
 }

@@ -83,7 +83,7 @@ TEST_F(TrainWatch, TheEndpointFollowsTheRun) {
       test::soon([&] { return sample(scrape(port), "anabranch_checkpoint_failures_total") >= 1; }));
   fs::remove(checkpoints);
   fs::rename(away, checkpoints);
-  std::ofstream(path("run") / "stop");
+  test::spill(path("run") / "stop", "");
   EXPECT_EQ(finish(*job).exit_code, 130) << job->output();
 
   // metrics.jsonl has whole lines of every kind.

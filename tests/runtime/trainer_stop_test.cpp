@@ -1,6 +1,5 @@
 // Runs that stop and go on: resumption, requests to stop, the two trigger files.
 #include <algorithm>
-#include <fstream>
 
 #include <gtest/gtest.h>
 
@@ -192,8 +191,8 @@ TEST(TrainerStop, FilesAskForASaveAndForTheEnd) {
   options.ranks = 2;
   options.after_step = [&](int rank, int64_t step, StopRequest&) {
     if (rank != 0) return;
-    if (step == 3) std::ofstream(config.run.dir + "/save");
-    if (step == 8) std::ofstream(config.run.dir + "/stop");
+    if (step == 3) test::spill(config.run.dir + "/save", "");
+    if (step == 8) test::spill(config.run.dir + "/stop", "");
   };
   const Training run = run_training(config, options);
   EXPECT_EQ(run.codes, std::vector<int>(2, 130));

@@ -55,6 +55,7 @@ void for_each_process(const F& f) {
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
   std::vector<char*> words;
+  words.reserve(command.size() + 1);
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   execvp(words[0], words.data());
@@ -70,7 +71,7 @@ void pause_for(double seconds) {
 Process::Process(const std::vector<std::string>& command, std::string output,
                  const Environment& environment)
     : output_(std::move(output)), mark_(output_ + "-" + std::to_string(getpid())) {
-  std::ofstream{output_};  // so that output() never shows an earlier program's
+  std::filesystem::remove(output_);  // output() must not show an earlier program's
   id_ = fork();
   if (id_ != 0) return;
   setpgid(0, 0);
