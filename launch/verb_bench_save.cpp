@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,12 +11,15 @@
 #include "core/base/error.h"
 #include "launch/bench_verbs.h"
 #include "launch/progress.h"
+#include "launch/stop_signals.h"
 #include "runtime/bench/save_bench.h"
 #include "runtime/bench/timing.h"
 
 namespace anabranch {
 namespace {
 namespace fs = std::filesystem;
+
+constexpr int kInterrupted = 130;
 
 struct SaveWish {
   BenchModel model;
@@ -93,14 +97,18 @@ void print(const SaveBench& b, int ranks) {
 
 int run(const SaveWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
+  StopRequest stop;
+  const StopSignals signals(stop);  // so that an interrupted bench removes its folder
   const SharedFolder folder(wish.dir, process);
-  const SaveBench result = bench_save(config, wish.model.vocabulary, folder.path(), wish.steps,
-                                      wish.saves, process.world(), process.context());
+  const std::optional<SaveBench> result =
+      bench_save(config, {wish.model.vocabulary, folder.path(), wish.steps, wish.saves},
+                 process.world(), process.context(), stop);
+  if (!result) return kInterrupted;
   if (!process.first()) return 0;
   if (wish.model.json) {
-    print_json(result, process.world().size());
+    print_json(*result, process.world().size());
   } else {
-    print(result, process.world().size());
+    print(*result, process.world().size());
   }
   return 0;
 }

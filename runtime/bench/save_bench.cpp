@@ -10,20 +10,30 @@
 namespace anabranch {
 namespace {
 
-// Whether a rank is still writing; steps are collective, so all have to agree.
-bool any_writes(Group& world, const CheckpointSaver& saver) {
-  const bool mine = saver.phase() == CheckpointSaver::Phase::kWriting;
-  Tensor flag = Tensor::of<double>({1}, {mine ? 1.0 : 0.0});
-  world.all_reduce_max(flag).wait();
-  return flag.data<double>()[0] > 0;
+// What holds for any rank; steps are collective, so all have to agree.
+struct Agreed {
+  bool writing = false, stop = false;
+};
+
+Agreed agree(Group& world, const CheckpointSaver& saver, const StopRequest& stop) {
+  const bool writing = saver.phase() == CheckpointSaver::Phase::kWriting;
+  const bool wish = stop.pending() != StopKind::kNone;
+  Tensor flags = Tensor::of<double>({2}, {writing ? 1.0 : 0.0, wish ? 1.0 : 0.0});
+  world.all_reduce_max(flags).wait();
+  return {flags.data<double>()[0] > 0, flags.data<double>()[1] > 0};
 }
 
-SaveCost save(RandomStep& step, CheckpointSaver& saver, Group& world, int64_t number) {
+// One save and the steps beside it; nothing if all ranks stop.
+std::optional<SaveCost> save(RandomStep& step, CheckpointSaver& saver, Group& world, int64_t number,
+                             const StopRequest& stop) {
   Manifest header = step.state().header({});
   header.step = number;
   saver.start(header, step.state().items());
   SaveCost cost;
-  while (any_writes(world, saver)) cost.step_seconds.push_back(step.run().seconds);
+  Agreed now = agree(world, saver, stop);
+  for (; now.writing && !now.stop; now = agree(world, saver, stop)) {
+    cost.step_seconds.push_back(step.run().seconds);
+  }
   saver.join();
   if (!saver.error().empty()) throw io_error("saving failed: ", saver.error());
   world.barrier();
@@ -32,6 +42,7 @@ SaveCost save(RandomStep& step, CheckpointSaver& saver, Group& world, int64_t nu
   saver.publish();
   saver.join();
   world.barrier();
+  if (now.stop) return {};
   return cost;
 }
 
@@ -68,19 +79,25 @@ double SaveBench::step_beside() const {
   return median(all);
 }
 
-SaveBench bench_save(const Config& config, int64_t vocabulary, const std::filesystem::path& folder,
-                     int64_t steps, int64_t saves, Group& world, RankContext& context) {
-  RandomStep step(config, vocabulary, world, context);
-  CheckpointSaver saver(CheckpointDirectory(folder), world.rank(), world.size(),
+std::optional<SaveBench> bench_save(const Config& config, const SaveBenchOptions& options,
+                                    Group& world, RankContext& context, const StopRequest& stop) {
+  RandomStep step(config, options.vocabulary, world, context);
+  CheckpointSaver saver(CheckpointDirectory(options.folder), world.rank(), world.size(),
                         {.keep_last = 1, .keep_every = 0}, context.trace);
   SaveBench result;
-  for (int64_t i = 0; i <= steps; ++i) {
+  for (int64_t i = 0; i <= options.steps; ++i) {
     const double seconds = step.run().seconds;
     if (i > 0) result.step_seconds.push_back(seconds);
+    if (agree(world, saver, stop).stop) return {};
   }
-  result.first = save(step, saver, world, 1);
-  for (int64_t i = 1; i < std::max<int64_t>(saves, 2); ++i) {
-    result.later.push_back(save(step, saver, world, i + 1));
+  for (int64_t i = 0; i < std::max<int64_t>(options.saves, 2); ++i) {
+    const std::optional<SaveCost> cost = save(step, saver, world, i + 1, stop);
+    if (!cost) return {};
+    if (i == 0) {
+      result.first = *cost;
+    } else {
+      result.later.push_back(*cost);
+    }
   }
   result.bytes = saver.timing().bytes;
   return result;

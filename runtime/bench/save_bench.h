@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "parallel/comm/group.h"
 #include "parallel/rank_context.h"
 #include "runtime/config/config.h"
+#include "runtime/stop_request.h"
 
 namespace anabranch {
 
@@ -33,12 +35,16 @@ struct SaveBench {
   [[nodiscard]] double step_beside() const;
 };
 
-// Trains the configured model on random tokens and saves it, at least twice, into `folder`, which
-// all ranks see and the caller removes. Collective. Throws Error (I/O, 74) if saving failed.
-//
-//   steps  without a save, after one that does not count
-//   saves  in all
-SaveBench bench_save(const Config& config, int64_t vocabulary, const std::filesystem::path& folder,
-                     int64_t steps, int64_t saves, Group& world, RankContext& context);
+struct SaveBenchOptions {
+  int64_t vocabulary = 50257;
+  std::filesystem::path folder;  // which all ranks see and the caller removes
+  int64_t steps = 3;             // without a save, after one that does not count
+  int64_t saves = 3;             // in all, at least 2
+};
+
+// Trains the configured model on random tokens and saves it. Collective. Returns nothing if a rank
+// was asked to stop. Throws Error (I/O, 74) if saving failed.
+std::optional<SaveBench> bench_save(const Config& config, const SaveBenchOptions& options,
+                                    Group& world, RankContext& context, const StopRequest& stop);
 
 }  // namespace anabranch

@@ -177,6 +177,14 @@ TEST_F(BenchTest, SaveTimesAndLeavesNothing) {
   EXPECT_EQ(run("bench save run.yaml --vocab 50 --dir none").exit_code, 74);
 }
 
+TEST_F(BenchTest, AnInterruptedSaveLeavesNothing) {
+  std::filesystem::create_directory(dir_ + "/disk");
+  const std::string save = "bench save run.yaml --vocab 50 --steps 100000 --dir disk";
+  const ProgramResult stopped = run(save, "timeout 1");
+  EXPECT_EQ(stopped.exit_code, 124) << stopped.err;  // it did run until then
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/disk"));
+}
+
 TEST_F(BenchTest, EachExplainsItself) {
   for (const std::string verb : {"step", "ops", "comm", "data", "generate", "save"}) {
     const ProgramResult help = run("bench " + verb + " --help");
