@@ -19,7 +19,7 @@ done
 
 say() { printf '\n== %s\n' "$*"; }
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 work=runs/quickstart
 text=$work/text
 data=$work/data
@@ -64,9 +64,10 @@ if [ ! -f "$run/steps" ]; then
   per_step=$(on_ranks bench step configs/gpt2-2core.yaml --vocab 4096 --json |
     sed -nE 's/.*"step_seconds": ([0-9.e-]+),/\1/p')
   steps=$(awk -v m="$minutes" -v s="$per_step" 'BEGIN {n = int(60 * m / s); print n < 60 ? 60 : n}')
-  train --resume never --set "train.steps=$steps"
+  mkdir -p "$run"
   echo "$steps" >"$run/steps"
 fi
+train --resume auto --set "train.steps=$(cat "$run/steps")"
 
 steps=$(($(cat "$run/steps") + 20))
 say "resume for 20 more steps"

@@ -1,9 +1,12 @@
 #include "launch/rank_process.h"
 
+#include <array>
 #include <chrono>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <thread>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/parallel_for.h"
@@ -15,29 +18,23 @@ namespace {
 // others speak only if it does not.
 constexpr auto kRankZeroFirst = std::chrono::milliseconds(1500);
 
-[[noreturn]] void end_job(RankProcess& process, const std::string& what, Fault fault) {
-  if (!process.first()) std::this_thread::sleep_for(kRankZeroFirst);
-  const auto rank = static_cast<size_t>(process.context().rank);
-  std::cerr << join("anabranch: error: rank ", rank, " on ", process.topology().hosts[rank], ": ",
-                    what, "\n")
+[[noreturn]] void end_job(int rank, const std::string& what, Fault fault) {
+  if (rank != 0) std::this_thread::sleep_for(kRankZeroFirst);
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::cerr << join("anabranch: error: rank ", rank, " on ", host.data(), ": ", what, "\n")
             << std::flush;
   MpiWorld::abort(static_cast<int>(fault));
 }
 
 }  // namespace
 
-RankProcess::RankProcess(int64_t threads) {
-  if (started_by_mpi()) {
-    mpi_ = std::make_unique<MpiWorld>();
-    world_ = mpi_->group();
-  } else {
-    world_ = self_group();
-  }
+RankProcess::RankProcess(std::unique_ptr<Group> world) : world_(std::move(world)) {
   topology_ = find_topology(*world_);
   context_.rank = world_->rank();
   context_.size = world_->size();
   context_.pool = std::make_shared<Pool>();
-  context_.threads = threads > 0 ? static_cast<int>(threads) : topology_.threads;
+  context_.threads = topology_.threads;
   context_.trace = &trace_;
   set_thread_count(context_.threads);
   world_->set_trace(&trace_);
@@ -48,15 +45,21 @@ void RankProcess::open_log(const std::string& file) {
   context_.log = log_.get();
 }
 
-int run_rank(int64_t threads, const std::function<int(RankProcess&)>& body) {
-  RankProcess process(threads);
-  if (process.world().size() == 1) return body(process);
-  try {
+int run_rank(const std::function<int(RankProcess&)>& body) {
+  if (!started_by_mpi()) {
+    RankProcess process(self_group());
     return body(process);
+  }
+  MpiWorld mpi;
+  // Outlives the handlers: to unwind it would wait for collectives that others never join.
+  std::optional<RankProcess> process;
+  try {
+    process.emplace(mpi.group());
+    return body(*process);
   } catch (const Error& error) {
-    end_job(process, error.what(), error.fault());
+    end_job(mpi.rank(), error.what(), error.fault());
   } catch (const std::exception& error) {
-    end_job(process, error.what(), Fault::kInternal);
+    end_job(mpi.rank(), error.what(), Fault::kInternal);
   }
 }
 

@@ -15,8 +15,8 @@ namespace anabranch {
 
 class RankProcess {
  public:
-  // Collective. `threads` 0 takes this rank's share of the host's cores.
-  explicit RankProcess(int64_t threads);
+  // Collective. The rank gets its share of the host's cores.
+  explicit RankProcess(std::unique_ptr<Group> world);
 
   [[nodiscard]] Group& world() { return *world_; }
 
@@ -32,7 +32,6 @@ class RankProcess {
   void open_log(const std::string& file);
 
  private:
-  std::unique_ptr<MpiWorld> mpi_;
   std::unique_ptr<Group> world_;
   Topology topology_;
   Trace trace_;
@@ -40,8 +39,8 @@ class RankProcess {
   RankContext context_;
 };
 
-// Runs `body` as a rank. A rank that throws prints its message and, where there are others, ends
-// the job with the error's exit code; what all ranks throw alike is printed once, by rank 0.
-int run_rank(int64_t threads, const std::function<int(RankProcess&)>& body);
+// Runs `body` as a rank. Under MPI, a rank that throws prints its message and ends the job with the
+// error's exit code; what all ranks throw alike is printed once, by rank 0.
+int run_rank(const std::function<int(RankProcess&)>& body);
 
 }  // namespace anabranch

@@ -20,6 +20,7 @@ void on_signal(int signal) {
 
 StopSignals::StopSignals(StopRequest& request) {
   asked = &request;
+  std::signal(SIGPIPE, SIG_IGN);
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) {
     struct sigaction action {};
 
@@ -30,7 +31,8 @@ StopSignals::StopSignals(StopRequest& request) {
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGUSR1, SIGTERM}) std::signal(signal, SIG_IGN);
+  std::signal(SIGINT, SIG_DFL);
   asked = nullptr;
 }
 

@@ -112,7 +112,7 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
   add_overlap_options(*verb, *wish);
   verb->add_flag("--json", wish->json, "machine-readable");
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

@@ -70,7 +70,7 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(0.0, 1e6));
   verb->add_option("--rounds", o.rounds, "measured rounds (3)")->check(CLI::Range(1, 1000));
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

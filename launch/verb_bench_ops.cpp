@@ -65,7 +65,7 @@ void add_bench_ops(CLI::App& bench, int& exit_code) {
       ->check(CLI::IsMember({"fp32", "bf16"}));
   verb->add_option("--repeats", wish->repeats, "of each op (5)")->check(CLI::Range(1, 100000));
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

@@ -125,7 +125,7 @@ void add_bench_save(CLI::App& bench, int& exit_code) {
   verb->add_option("--saves", wish->saves, "the first one counts apart (3)")
       ->check(CLI::Range(2, 1000));
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

@@ -77,7 +77,7 @@ void add_bench_step(CLI::App& bench, int& exit_code) {
   verb->add_option("--warmup", wish->warmup, "steps before (2)")->check(CLI::Range(0, 1000));
   verb->add_option("--steps", wish->steps, "measured steps (5)")->check(CLI::Range(1, 100000));
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

@@ -154,7 +154,7 @@ void add_eval(CLI::App& app, int& exit_code) {
   verb->add_flag("--bigram", wish->bigram, "measures a bigram model on the same split");
   verb->add_flag("--json", wish->json, "machine-readable results");
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

@@ -12,8 +12,8 @@
 #include "data/shard/dataset.h"
 #include "launch/program.h"
 #include "launch/progress.h"
+#include "launch/rank_process.h"
 #include "launch/text_options.h"
-#include "parallel/comm/mpi_world.h"
 
 namespace anabranch {
 
@@ -105,17 +105,12 @@ void print_report(const BuildWish& wish, const BuildReport& report) {
             << time_text(report.seconds) << ", " << bytes_text(bytes / report.seconds) << "/s\n";
 }
 
-void build(const BuildWish& wish, const TextFormat& format) {
+int build(const BuildWish& wish, const TextFormat& format, RankProcess& process) {
   BuildOptions options = wish.options;
   options.sources = read_sources(wish, format);
-  std::optional<MpiWorld> world;
-  std::unique_ptr<Group> group;
-  if (started_by_mpi()) {
-    group = world.emplace().group();
-    options.rank = world->rank();
-    options.ranks = world->size();
-    options.barrier = [&group] { group->barrier(); };
-  }
+  options.rank = process.context().rank;
+  options.ranks = process.context().size;
+  options.barrier = [&process] { process.world().barrier(); };
   const Tokenizer tokenizer = Tokenizer::load(wish.tokenizer);
   std::optional<Progress> bar;
   if (options.rank == 0) {
@@ -131,6 +126,7 @@ void build(const BuildWish& wish, const TextFormat& format) {
   if (bar) bar->finish();
   bar.reset();
   if (options.rank == 0) print_report(wish, report);
+  return 0;
 }
 
 void add_build(CLI::App& shard) {
@@ -152,7 +148,9 @@ void add_build(CLI::App& shard) {
   verb->add_flag("--skip-empty", options.skip_empty, "leave out documents without text");
   verb->add_flag("--json", wish->json, "machine-readable report");
   auto format = add_text_options(*verb);
-  verb->callback([wish, format] { build(*wish, *format); });
+  verb->callback([wish, format] {
+    (void)run_rank([&](RankProcess& process) { return build(*wish, *format, process); });
+  });
 }
 
 Json tokenizer_json(const TokenizerFacts& facts) {

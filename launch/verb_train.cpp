@@ -62,8 +62,9 @@ std::string joined(const std::vector<std::string>& lines) {
 // What only rank 0 has: the endpoint and the lines of metrics.jsonl.
 class Telemetry {
  public:
-  Telemetry(const Config& config, const RunDirectory& run, int ranks, Log& log)
-      : metrics_(labels(config)),
+  Telemetry(const Config& config, const RunDirectory& run, std::vector<std::string> sources,
+            int ranks, Log& log)
+      : metrics_(labels(config), std::move(sources)),
         lines_(run.metrics().string(), [&log](const std::string& w) { log.warn(w); }),
         server_(metrics_, config.metrics.listen, [&log](const std::string& w) { log.warn(w); }),
         sink_(metrics_, lines_) {
@@ -99,11 +100,20 @@ void announce(const Config& config, const RankProcess& process, const BatchPlan&
                     " micro-batches a rank and step\n");
 }
 
-// What the run's model reads and writes, kept with it.
-void keep_tokenizer(const Config& config, const RunDirectory& directory) {
-  const Dataset dataset = Dataset::open(config.data.path);
+// Keeps with the run what it is made of: its configuration, and the tokenizer of what its model
+// reads and writes.
+void keep_origin(const Config& config, const Dataset& dataset, const RunDirectory& directory) {
+  directory.write("config.yaml", dump_config(config, build_lines()));
   std::ifstream in(dataset.tokenizer_path(), std::ios::binary);
   directory.write(kRunTokenizer, {std::istreambuf_iterator<char>(in), {}});
+}
+
+// The values of the metrics' `source` label.
+std::vector<std::string> source_names(const Dataset& dataset) {
+  if (dataset.sources().size() == 1) return {"all"};
+  std::vector<std::string> names;
+  for (const DataSource& source : dataset.sources()) names.push_back(source.name);
+  return names;
 }
 
 int run(const TrainWish& wish, RankProcess& process) {
@@ -119,7 +129,10 @@ int run(const TrainWish& wish, RankProcess& process) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
   }
-  process.world().set_deadline(static_cast<double>(config.parallel.deadline_seconds));
+  // Opening data and checkpoints takes ranks unequally long; the trainer shortens the deadline.
+  constexpr double kStartFactor = 10;
+  process.world().set_deadline(kStartFactor *
+                               static_cast<double>(config.parallel.deadline_seconds));
   require_same(process.world(), "the build", joined(build_lines()));
   require_same(process.world(), "the configuration", dump_config(config));
 
@@ -140,13 +153,15 @@ int run(const TrainWish& wish, RankProcess& process) {
                {"ranks", std::to_string(process.world().size())},
                {"threads", std::to_string(process.context().threads)}};
 
+  std::optional<Dataset> dataset;
   std::optional<Telemetry> telemetry;
   std::optional<RunDisplay> display;
   if (process.first()) {
     announce(config, process, plan);
-    directory.write("config.yaml", dump_config(config, build_lines()));
-    keep_tokenizer(config, directory);
-    telemetry.emplace(config, directory, process.world().size(), *process.context().log);
+    dataset.emplace(Dataset::open(config.data.path));
+    job.on_start = [&] { keep_origin(config, *dataset, directory); };
+    telemetry.emplace(config, directory, source_names(*dataset), process.world().size(),
+                      *process.context().log);
     display.emplace();
     job.sinks.push_back(&telemetry->sink());
     job.sinks.push_back(&*display);
@@ -171,7 +186,7 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"auto", "must", "never"}));
   verb->add_option("--profile", wish->profile, "FIRST:LAST steps to write a Chrome trace of");
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank(0, [&](RankProcess& process) { return run(*wish, process); });
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });
 }
 

@@ -11,7 +11,9 @@ namespace anabranch {
 namespace {
 
 void check(const std::vector<std::vector<int32_t>>& prompts, const SamplingOptions& o) {
-  if (o.temperature < 0 || o.top_k < 0 || o.top_p <= 0 || o.top_p > 1 || o.max_tokens < 0) {
+  const bool good = o.temperature >= 0 && std::isfinite(o.temperature) && o.top_k >= 0 &&
+                    o.top_p > 0 && o.top_p <= 1 && o.max_tokens >= 0;  // a NaN is not good
+  if (!good) {
     throw usage_error("temperature ", o.temperature, ", top-k ", o.top_k, ", top-p ", o.top_p,
                       ", tokens ", o.max_tokens,
                       ": expected temperature >= 0, top-k >= 0, 0 < top-p <= 1, tokens >= 0");
@@ -81,6 +83,9 @@ std::vector<float> row_of(const Tensor& logits, int64_t row) {
 }  // namespace
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& o, double uniform) {
+  if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) {
+    throw data_error("the model gives logits that are not finite; its weights are no good");
+  }
   const auto greater = [&](int32_t a, int32_t b) {
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x > y || (x == y && a < b);

@@ -15,11 +15,6 @@ namespace {
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
-// The run directory that a path belongs to.
-fs::path run_of(const fs::path& path) {
-  return is_checkpoint(path) ? fs::absolute(path).parent_path().parent_path() : path;
-}
-
 // The newest checkpoint of a run whose every byte is right.
 fs::path newest_good(const fs::path& run) {
   const CheckpointDirectory directory(run / "checkpoints");
@@ -54,6 +49,12 @@ Manifest weights_only(const Manifest& manifest, const std::vector<StateItem>& it
 
 }  // namespace
 
+fs::path run_directory_of(const fs::path& path) {
+  if (!is_checkpoint(path)) return path;
+  const fs::path whole = fs::absolute(path / "manifest.json").lexically_normal();
+  return whole.parent_path().parent_path().parent_path();
+}
+
 LoadedModel load_model(const fs::path& path, std::optional<int64_t> step,
                        const std::shared_ptr<Pool>& pool) {
   const fs::path checkpoint = checkpoint_of(path, step);
@@ -63,7 +64,7 @@ LoadedModel load_model(const fs::path& path, std::optional<int64_t> step,
     throw data_error(checkpoint.string(), "/manifest.json does not hold the run's configuration");
   }
   const Config config = parse_config(text->second, (checkpoint / "manifest.json").string());
-  Tokenizer tokenizer = Tokenizer::load((run_of(path) / kRunTokenizer).string());
+  Tokenizer tokenizer = Tokenizer::load((run_directory_of(path) / kRunTokenizer).string());
   auto model = make_model(config, static_cast<int64_t>(tokenizer.vocab_size()));
   model->visit([&](Param& w) { allocate(w, master_type(config.train.precision), pool); });
   const std::vector<StateItem> items = weights_of(*model);

@@ -32,6 +32,9 @@ struct LoadedModel {
 LoadedModel load_model(const std::filesystem::path& path, std::optional<int64_t> step,
                        const std::shared_ptr<Pool>& pool);
 
+// The run directory that a path belongs to: itself, or that of the checkpoint it is.
+std::filesystem::path run_directory_of(const std::filesystem::path& path);
+
 // The name under which a run directory keeps its tokenizer.
 inline constexpr const char* kRunTokenizer = "tokenizer.json";
 

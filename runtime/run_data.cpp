@@ -42,29 +42,35 @@ std::vector<double> weights_of(const Dataset& dataset, const std::vector<SourceC
   return weights;
 }
 
-LoaderOptions loader_options(const Config& config, const Dataset& dataset, const BatchPlan& plan,
-                             const Group& world, Trace* trace) {
-  LoaderOptions o;
-  o.T = config.model.context;
+LoaderOptions options_of_rank(const Config& config, const Dataset& dataset, const BatchPlan& plan,
+                              const Group& world, Trace* trace) {
+  LoaderOptions o = loader_options(config, dataset);
   o.micro_batch = config.train.micro_batch;
   o.micro_batches = plan.accumulation;
   o.rank = world.rank();
   o.ranks = world.size();
-  o.seed = static_cast<uint64_t>(config.data.seed);
-  o.packing = config.data.packing;
-  o.prefetch = static_cast<int>(config.data.prefetch);
-  o.weights = weights_of(dataset, config.data.sources);
   o.trace = trace;
   return o;
 }
 
 }  // namespace
 
+LoaderOptions loader_options(const Config& config, const Dataset& dataset) {
+  LoaderOptions o;
+  o.T = config.model.context;
+  o.micro_batch = config.train.batch_tokens / config.model.context;
+  o.seed = static_cast<uint64_t>(config.data.seed);
+  o.packing = config.data.packing;
+  o.prefetch = static_cast<int>(config.data.prefetch);
+  o.weights = weights_of(dataset, config.data.sources);
+  return o;
+}
+
 RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
                  const RankContext& context)
     : config_(config),
       dataset_(Dataset::open(config.data.path)),
-      options_(loader_options(config, dataset_, plan, world, context.trace)),
+      options_(options_of_rank(config, dataset_, plan, world, context.trace)),
       pool_(context.pool) {
   if (config.data.verify) verify_share(dataset_, world.rank(), world.size());
   require_same(world, "the data set " + config.data.path, dataset_.fingerprint());

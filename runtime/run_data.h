@@ -18,6 +18,10 @@
 
 namespace anabranch {
 
+// How a configuration reads its data set, on one rank that does a whole step by itself.
+// Throws Error (config, 78) if data.sources names a source that is not there.
+LoaderOptions loader_options(const Config& config, const Dataset& dataset);
+
 class RunData {
  public:
   // Opens the data set, checks it as data.verify says (each rank its part of the files), and makes

@@ -38,6 +38,12 @@ int take_lock(const fs::path& file) {
   const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) throw io_error("cannot open the lock ", file.string(), ": ", std::strerror(errno));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      const int reason = errno;
+      close(fd);
+      throw io_error("cannot lock ", file.string(), ": ", std::strerror(reason),
+                     ". The file system of run.dir must support flock.");
+    }
     std::string holder(256, '\0');
     const ssize_t got = pread(fd, holder.data(), holder.size(), 0);
     holder.resize(static_cast<size_t>(got > 0 ? got : 0));

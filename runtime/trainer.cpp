@@ -33,6 +33,9 @@ double seconds_since(Clock::time_point start) {
 // How often a rank that only waits for a save looks again.
 constexpr auto kSavePoll = std::chrono::milliseconds(5);
 
+// How often rank 0 looks for `stop` and `save` files: the disk may be a slow shared one.
+constexpr auto kTriggerPoll = std::chrono::milliseconds(250);
+
 // A figure of this rank over all of them. Collective.
 std::vector<Spread> spread(Group& world, const std::vector<double>& mine) {
   const auto n = std::ssize(mine);
@@ -71,8 +74,16 @@ class Trainer {
   void drain_save();
   // A verified checkpoint of this very step, or an Error.
   void save_now();
-  [[nodiscard]] StopKind wish() const;
+  // What this rank wants at the next boundary.
+  StopKind wish();
+
+  [[nodiscard]] bool stopping() const { return stop_ >= StopKind::kRequeue; }
+
+  int stop_with_save();
   void trace_window();
+  void trace_memory();
+  // Says where a resumed run differs from the one that wrote the checkpoint.
+  void compare_facts(const Manifest& manifest);
 
   void tell(const std::string& kind, const std::string& text) {
     for (ReportSink* sink : job_.sinks) sink->event(kind, text);
@@ -93,6 +104,8 @@ class Trainer {
   int64_t saved_step_ = -1;
   std::optional<SaveReport> last_save_;
   StopKind stop_ = StopKind::kNone;
+  Clock::time_point looked_{};  // when rank 0 last looked for trigger files
+  bool traced_ = false;
 };
 
 Trainer::Trainer(const TrainJob& job)
@@ -143,13 +156,31 @@ void Trainer::load() {
                                     [&](const std::string& line) { tell("checkpoint", line); });
   if (!manifest) return;
   data_.check_same(*manifest);
+  compare_facts(*manifest);
   state_.restore(*manifest);
   saved_step_ = state_.step;
   tell("resume",
        join("resumed at step ", state_.step, " from ", checkpoints_.at(state_.step).string()));
 }
 
+void Trainer::compare_facts(const Manifest& manifest) {
+  for (const char* name : {"ranks", "threads", "build"}) {
+    const auto saved = manifest.facts.find(name), now = job_.facts.find(name);
+    if (saved == manifest.facts.end() || now == job_.facts.end()) continue;
+    if (saved->second == now->second) continue;
+    tell("resume", join("the ", name, " differ from the checkpoint's: the run goes on, but not ",
+                        "bit-exact to one that was never stopped"));
+  }
+  const auto saved = manifest.facts.find("config"), now = job_.facts.find("config");
+  if (saved == manifest.facts.end() || now == job_.facts.end()) return;
+  std::istringstream before(saved->second), after(now->second);
+  for (std::string a, b; std::getline(before, a) && std::getline(after, b);) {
+    if (a != b) tell("resume", join("configuration changed: '", a, "' is now '", b, "'"));
+  }
+}
+
 double Trainer::accumulate_gradients() {
+  // Every target of a training batch counts, so batch_tokens is their number over all ranks.
   const double scale = 1.0 / static_cast<double>(config_.train.batch_tokens);
   const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step};
   state_.store().forget_grads();
@@ -165,6 +196,7 @@ double Trainer::accumulate_gradients() {
     dispatch(y.dtype(), [&]<class T>() {
       loss += static_cast<double>(static_cast<Accumulator<T>>(*y.value().data<T>()));
     });
+    trace_memory();  // activations are at their most
     tape.backward(y);
   }
   return loss;
@@ -246,17 +278,29 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
 
 void Trainer::evaluate_all() {
   for (size_t source = 0; source < data_.sources(); ++source) {
-    EvalReport report =
-        evaluate(*model_, data_.validation(source), data_.token_bytes(), job_.world);
+    const auto batches = data_.validation(source);
+    if (!batches) continue;  // a source without a validation split
+    const auto next = [&](MicroBatch& batch) {
+      const Control control = exchange(job_.world, 0, wish(), saver_.phase());
+      tend_save(control);
+      stop_ = std::max(stop_, control.stop);
+      return !stopping() && batches(batch);
+    };
+    EvalReport report = evaluate(*model_, next, data_.token_bytes(), job_.world);
+    if (stopping()) return;  // half a split is no measurement
     report.step = state_.step;
     report.source = data_.source_name(source);
     for (ReportSink* sink : job_.sinks) sink->eval(report);
   }
 }
 
-StopKind Trainer::wish() const {
+StopKind Trainer::wish() {
   StopKind kind = job_.stop.pending();
-  if (job_.world.rank() == 0) kind = std::max(kind, job_.directory.take_trigger());
+  const auto now = Clock::now();
+  if (job_.world.rank() == 0 && now - looked_ > kTriggerPoll) {
+    looked_ = now;
+    kind = std::max(kind, job_.directory.take_trigger());
+  }
   return kind;
 }
 
@@ -284,6 +328,7 @@ void Trainer::tend_save(const Control& c) {
     }
     report(false);
     saver_.abandon();
+    job_.world.barrier();  // no rank may write a next attempt while this one is being removed
   } else if (c.written == job_.world.size()) {
     saver_.publish();
   } else if (!c.save_busy()) {
@@ -314,29 +359,45 @@ void Trainer::save_now() {
 void Trainer::trace_window() {
   Trace* trace = job_.context.trace;
   if (trace == nullptr || job_.profile.first < 0) return;
-  trace->set_on(state_.step >= job_.profile.first && state_.step <= job_.profile.second);
-  if (!trace->on()) return;
+  const int64_t step = state_.step + 1;  // as it is shown
+  trace->set_on(step >= job_.profile.first && step <= job_.profile.second);
+  traced_ = traced_ || trace->on();
+  trace_memory();
+}
+
+void Trainer::trace_memory() {
+  Trace* trace = job_.context.trace;
+  if (trace == nullptr || !trace->on()) return;
   for (const auto& [tag, bytes] : job_.context.pool->live_by_tag()) {
     trace->add_counter("memory: " + tag, static_cast<double>(bytes));
   }
 }
 
+int Trainer::stop_with_save() {
+  save_now();
+  tell("stop", join("stopped on request at step ", state_.step));
+  return static_cast<int>(stop_ == StopKind::kRequeue ? Fault::kSaved : Fault::kInterrupted);
+}
+
 int Trainer::run() {
   load();
+  if (job_.on_start) job_.on_start();
   data_.start(state_.next_sample);
   while (state_.step < plan_.steps) {
     take_step();
+    job_.world.set_deadline(static_cast<double>(config_.parallel.deadline_seconds));
     const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
-    if (stop_ >= StopKind::kRequeue) {
-      save_now();
-      tell("stop", join("stopped on request at step ", state_.step));
-      return static_cast<int>(stop_ == StopKind::kRequeue ? Fault::kSaved : Fault::kInterrupted);
-    }
-    if (due(config_.eval.every_steps) && state_.step < plan_.steps) evaluate_all();
+    if (stopping()) return stop_with_save();
     if (due(config_.checkpoint.every_steps) || stop_ == StopKind::kSave) start_save();
+    if (due(config_.eval.every_steps) && state_.step < plan_.steps) evaluate_all();
+    if (stopping()) return stop_with_save();
   }
+  if (job_.profile.first >= 0 && !traced_) {
+    tell("profile", join("no step from ", job_.profile.first, " to ", job_.profile.second,
+                         " was run, so the trace is empty"));
+  }
+  save_now();  // before the last validation: whatever happens there, the weights are safe
   evaluate_all();
-  save_now();
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // The training loop of one rank.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,12 +28,13 @@ struct TrainJob {
   const Config& config;
   std::map<std::string, std::string> facts;  // versions, git hash, host: kept in each checkpoint
   Resume resume = Resume::kAuto;
-  std::pair<int64_t, int64_t> profile{-1, -1};  // first and last step to trace; -1: none
+  std::pair<int64_t, int64_t> profile{-1, -1};  // first and last step, from 1, to trace; -1: none
   RankContext& context;
   Group& world;
   RunDirectory& directory;
   StopRequest& stop;
   std::vector<ReportSink*> sinks;
+  std::function<void()> on_start = {};  // once the run is accepted: data and checkpoint fit
 };
 
 // Trains until the last step, a request to stop, or a failure, and leaves a verified checkpoint of

@@ -1,21 +1,21 @@
 #include "core/ops/attention.h"
 
-#include "core/base/build.h"
-
 namespace anabranch {
 namespace {
 
+void check_device(const Tensor& qkv) {
+  AB_CHECK(qkv.device().is_cpu(), "[attention] no kernel for this device in this build");
+}
+
 void forward(Tensor& y, Tensor& lse, const Tensor& qkv) {
-  if (qkv.device().is_cpu()) return cpu::attention_forward(y, lse, qkv);
-  if constexpr (build::kCuda) return cuda::attention_forward(y, lse, qkv);
-  AB_FAIL("[attention] no kernel for this device in this build");
+  check_device(qkv);
+  cpu::attention_forward(y, lse, qkv);
 }
 
 void backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& y,
               const Tensor& lse) {
-  if (qkv.device().is_cpu()) return cpu::attention_backward(dqkv, dy, qkv, y, lse);
-  if constexpr (build::kCuda) return cuda::attention_backward(dqkv, dy, qkv, y, lse);
-  AB_FAIL("[attention] no kernel for this device in this build");
+  check_device(qkv);
+  cpu::attention_backward(dqkv, dy, qkv, y, lse);
 }
 
 }  // namespace

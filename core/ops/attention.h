@@ -31,12 +31,4 @@ void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, con
                         const Tensor& lse);
 
 }  // namespace cpu
-
-namespace cuda {
-
-void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv);
-void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& y,
-                        const Tensor& lse);
-
-}  // namespace cuda
 }  // namespace anabranch

@@ -52,6 +52,10 @@ std::vector<int64_t> CheckpointDirectory::steps() const {
     const int64_t step = step_of(item.path().filename().string());
     if (step >= 0 && fs::exists(item.path() / kManifest)) found.push_back(step);
   }
+  // An unreadable folder is not an empty one: a run must not start over because of it.
+  if (failure && failure != std::errc::no_such_file_or_directory) {
+    throw io_error("cannot list ", path_.string(), ": ", failure.message());
+  }
   std::ranges::sort(found, std::greater<>());
   return found;
 }

@@ -50,7 +50,8 @@ struct DataConfig {
 
   void visit(auto&& f) {
     f("path", path, "data directory: holds dataset.json and the shards");
-    f("sources", sources, "other shares of the sources than the data set's: list of {name, weight}");
+    f("sources", sources,
+      "other shares of the sources than the data set's: list of {name, weight}");
     f("seed", seed, int64_t{0}, kMaxCount, "seed of the order of samples");
     f("packing", packing, "how documents become samples");
     f("prefetch", prefetch, int64_t{1}, int64_t{1024}, "micro-batches read ahead");

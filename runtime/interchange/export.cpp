@@ -14,6 +14,7 @@
 #include "runtime/interchange/safetensors.h"
 #include "runtime/loaded_model.h"
 #include "runtime/models/registry.h"
+#include "runtime/run_data.h"
 #include "runtime/schedule.h"
 #include "runtime/training_state.h"
 
@@ -69,11 +70,7 @@ void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batc
   const Config& c = loaded.config;
   const Dataset dataset = Dataset::open(c.data.path);
   const int64_t T = c.model.context, B = c.train.batch_tokens / T;
-  LoaderOptions options;
-  options.T = T;
-  options.micro_batch = B;
-  options.seed = static_cast<uint64_t>(c.data.seed);
-  options.packing = c.data.packing;
+  LoaderOptions options = loader_options(c, dataset);
   options.start_sample = loaded.manifest.next_sample;
   Loader loader(dataset, options);
   Hdf5Writer file(path.string());
@@ -97,8 +94,8 @@ void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batc
 
 void export_run(const ExportOptions& options) {
   const bool initial = options.step == int64_t{0};
-  LoadedModel loaded =
-      initial ? initial_model(options.path) : load_model(options.path, options.step, nullptr);
+  LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
+                               : load_model(options.path, options.step, nullptr);
   std::error_code failure;
   fs::create_directories(options.out, failure);
   if (failure) throw io_error("cannot create ", options.out.string(), ": ", failure.message());

@@ -9,6 +9,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/dropout.h"
 #include "core/ops/embedding.h"
+#include "core/ops/gemm.h"
 #include "core/ops/linear.h"
 #include "core/ops/linear_cross_entropy.h"
 
@@ -129,9 +130,15 @@ Tensor Gpt2::token_losses(const MicroBatch& batch) {
   return losses;
 }
 
+Tensor Gpt2::head(const Tensor& x) const {
+  Tensor logits = x.like({x.dim(0), options_.vocabulary}, accumulator_of(x.dtype()), "logits");
+  gemm(logits, x, tokens_.value, {.transpose_b = true});
+  return logits;
+}
+
 Tensor Gpt2::logits(const Tensor& ids) {
   const MicroBatch batch{ids, {}, 0};
-  return linear(hidden(nullptr, batch, nullptr), tokens_).value();
+  return head(hidden(nullptr, batch, nullptr).value());
 }
 
 DecodeState Gpt2::decode_state(int64_t batch, int64_t tokens) const {
@@ -165,7 +172,7 @@ Tensor Gpt2::decode(const Tensor& ids, std::span<const int64_t> new_tokens, Deco
     const int64_t row = b * S + new_tokens[static_cast<size_t>(b)] - 1;
     last.view(b * C, {C}).copy_from(x.value().view(row * C, {C}));
   }
-  return linear(last, tokens_).value();
+  return head(last);
 }
 
 ModelCost Gpt2::cost() const {

@@ -75,6 +75,8 @@ class Gpt2 final : public Model {
   [[nodiscard]] int64_t vocabulary() const override { return options_.vocabulary; }
 
  private:
+  // The logits of final hidden states [N, C], in fp32 (float64) whatever the compute type.
+  [[nodiscard]] Tensor head(const Tensor& x) const;
   // The final hidden states [B * T, C] of whole sequences.
   Var hidden(Tape* tape, const MicroBatch& batch, const StepKey* key);
 
