@@ -31,6 +31,20 @@ class KillTest : public TrainJobs {
     setenv("OMPI_MCA_odls_base_sigkill_timeout", std::to_string(seconds).c_str(), 1);
   }
 
+  // Open MPI's mpirun may hang when a rank dies while it connects to it. With no rank left that is
+  // not the run's fault: mpirun is killed, which counts as its exit, and the case is counted.
+  Ended end_of(test::Process& job) {
+    constexpr double kLauncherSeconds = 30;
+    const bool over = test::soon([&] { return job.ended().has_value(); }, kLauncherSeconds);
+    if (!over && job.rank(0) == 0 && job.rank(1) == 0) {
+      ++launcher_hangs_;
+      kill(job.id(), SIGKILL);
+    }
+    return finish(job);
+  }
+
+  int64_t launcher_hangs_ = 0;
+
   // Kills one rank, all of them, or the whole job at once.
   void kill_some(const test::Process& job, uint32_t choice) const {
     std::vector<pid_t> victims;
@@ -76,7 +90,7 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
     // Before the ranks are there a kill would test mpirun alone.
     test::soon([&] { return job->rank(0) > 0 || job->ended().has_value(); });
     kill_some(*job, choice);
-    const Ended end = finish(*job);
+    const Ended end = end_of(*job);
     if (end.exit_code == 0) {
       compare();
       std::filesystem::remove_all(path("killed"));
@@ -94,7 +108,7 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
   RecordProperty("kills", std::to_string(killed));
   RecordProperty("whole_runs", std::to_string(whole_runs));
   std::cout << killed << " kills, " << whole_runs << " runs came to their end, " << steps_lost
-            << " kills before the first save\n";
+            << " kills before the first save, " << launcher_hangs_ << " times mpirun hung\n";
 }
 
 }  // namespace
