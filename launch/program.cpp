@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -109,6 +110,12 @@ extern "C" __attribute__((visibility("default"))) int anabranch_main(int argc, c
   } catch (const Error& error) {
     std::cerr << "anabranch: error: " << error.what() << "\n";
     return static_cast<int>(error.fault());
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::cerr << "anabranch: error: " << error.what() << "\n";
+    return static_cast<int>(Fault::kIo);
+  } catch (const std::ios_base::failure& error) {
+    std::cerr << "anabranch: error: cannot read or write a file: " << error.what() << "\n";
+    return static_cast<int>(Fault::kIo);
   } catch (const std::bad_alloc&) {
     std::cerr << "anabranch: error: out of memory\n";
   } catch (const std::exception& error) {

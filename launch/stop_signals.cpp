@@ -21,7 +21,7 @@ void on_signal(int signal) {
 StopSignals::StopSignals(StopRequest& request) {
   asked = &request;
   std::signal(SIGPIPE, SIG_IGN);
-  for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) {
+  for (const int signal : {SIGUSR1, SIGTERM, SIGHUP, SIGINT}) {
     struct sigaction action {};
 
     action.sa_handler = on_signal;
@@ -31,7 +31,7 @@ StopSignals::StopSignals(StopRequest& request) {
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : {SIGUSR1, SIGTERM}) std::signal(signal, SIG_IGN);
+  for (const int signal : {SIGUSR1, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
   std::signal(SIGINT, SIG_DFL);
   asked = nullptr;
 }

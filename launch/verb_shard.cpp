@@ -144,7 +144,8 @@ void add_build(CLI::App& shard) {
   verb->add_option("--validation", options.validation_fraction, "share of documents kept apart")
       ->check(CLI::Range(0.0, 0.999));
   verb->add_option("--shard-tokens", options.shard_tokens, "tokens at which a shard ends");
-  verb->add_option("--workers", options.workers, "threads that tokenise; 0: one for each core");
+  verb->add_option("--workers", options.workers, "threads that tokenise; 0: one for each core")
+      ->check(CLI::Range(0, 1024));
   verb->add_flag("--skip-empty", options.skip_empty, "leave out documents without text");
   verb->add_flag("--json", wish->json, "machine-readable report");
   auto format = add_text_options(*verb);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -70,7 +71,11 @@ struct TrainWish {
 };
 
 void train(const TrainWish& wish, const TextFormat& format) {
-  Reader reader(list_inputs(wish.inputs), format);
+  const std::vector<InputText> inputs = list_inputs(wish.inputs);
+  if (std::ranges::find(inputs, wish.out, &InputText::path) != inputs.end()) {
+    throw usage_error("--out ", wish.out, " is one of the texts; give another name");
+  }
+  Reader reader(inputs, format);
   Progress bar("counting", reader.total(), Progress::Unit::kBytes);
   bool merging = false;
   TrainProgress last;

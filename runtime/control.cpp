@@ -1,5 +1,6 @@
 #include "runtime/control.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -10,6 +11,21 @@ namespace {
 constexpr int kLoss = 0, kStops = 1, kPhases = 5, kPlaces = 10;
 
 }  // namespace
+
+std::vector<Spread> spread(Group& world, const std::vector<double>& mine) {
+  const auto n = std::ssize(mine);
+  Tensor part = Tensor::of<double>({1, n}, mine);
+  Tensor whole({world.size(), n}, DType::kF64);
+  world.all_gather(whole, part).wait();
+  std::vector<Spread> spreads;
+  for (int64_t i = 0; i < n; ++i) {
+    std::vector<double> all;
+    for (int64_t r = 0; r < world.size(); ++r) all.push_back(whole.data<double>()[r * n + i]);
+    std::ranges::sort(all);
+    spreads.push_back({all.front(), all[all.size() / 2], all.back()});
+  }
+  return spreads;
+}
 
 Control exchange(Group& world, double loss, StopKind stop, CheckpointSaver::Phase phase) {
   Tensor sums({kPlaces}, DType::kF64);

@@ -1,8 +1,11 @@
 // What the ranks tell each other at every step boundary, in one small sum.
 #pragma once
 
+#include <vector>
+
 #include "parallel/comm/group.h"
 #include "runtime/checkpoint/saver.h"
+#include "runtime/reports.h"
 #include "runtime/stop_request.h"
 
 namespace anabranch {
@@ -15,6 +18,9 @@ struct Control {
 
   [[nodiscard]] bool save_busy() const { return writing + written + publishing + failed > 0; }
 };
+
+// Figures of this rank as they are over all ranks. Collective.
+std::vector<Spread> spread(Group& world, const std::vector<double>& mine);
 
 // Sums this rank's `loss`, wish to stop and save phase over `world`. Collective.
 Control exchange(Group& world, double loss, StopKind stop, CheckpointSaver::Phase phase);

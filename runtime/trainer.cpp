@@ -4,19 +4,17 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "core/base/log.h"
 #include "monitoring/process.h"
 #include "parallel/grad_reducer.h"
-#include "parallel/topology.h"
-#include "runtime/checkpoint/reader.h"
 #include "runtime/checkpoint/saver.h"
 #include "runtime/config/validate.h"
 #include "runtime/control.h"
 #include "runtime/evaluator.h"
 #include "runtime/models/registry.h"
+#include "runtime/resume.h"
 #include "runtime/run_data.h"
 #include "runtime/schedule.h"
 #include "runtime/training_state.h"
@@ -35,22 +33,6 @@ constexpr auto kSavePoll = std::chrono::milliseconds(5);
 
 // How often rank 0 looks for `stop` and `save` files: the disk may be a slow shared one.
 constexpr auto kTriggerPoll = std::chrono::milliseconds(250);
-
-// A figure of this rank over all of them. Collective.
-std::vector<Spread> spread(Group& world, const std::vector<double>& mine) {
-  const auto n = std::ssize(mine);
-  Tensor part = Tensor::of<double>({1, n}, mine);
-  Tensor whole({world.size(), n}, DType::kF64);
-  world.all_gather(whole, part).wait();
-  std::vector<Spread> spreads;
-  for (int64_t i = 0; i < n; ++i) {
-    std::vector<double> all;
-    for (int64_t r = 0; r < world.size(); ++r) all.push_back(whole.data<double>()[r * n + i]);
-    std::ranges::sort(all);
-    spreads.push_back({all.front(), all[all.size() / 2], all.back()});
-  }
-  return spreads;
-}
 
 class Trainer {
  public:
@@ -82,8 +64,6 @@ class Trainer {
   int stop_with_save();
   void trace_window();
   void trace_memory();
-  // Says where a resumed run differs from the one that wrote the checkpoint.
-  void compare_facts(const Manifest& manifest);
 
   void tell(const std::string& kind, const std::string& text) {
     for (ReportSink* sink : job_.sinks) sink->event(kind, text);
@@ -128,54 +108,17 @@ Trainer::Trainer(const TrainJob& job)
              {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace) {}
 
 void Trainer::load() {
-  const bool first = job_.world.rank() == 0;
-  if (first) checkpoints_.remove_remains();
-  // What rank 0 sees is what all try, however late a shared disk shows it to the others.
-  std::string list;
-  if (first) {
-    for (const int64_t step : checkpoints_.steps()) list += std::to_string(step) + " ";
-  }
-  std::vector<int64_t> steps;
-  std::istringstream words(gather_text(job_.world, list).front());
-  for (int64_t step = 0; words >> step;) steps.push_back(step);
-
-  if (job_.resume == Resume::kNever && !steps.empty()) {
-    throw usage_error(job_.directory.path().string(), " already holds checkpoints, the newest of ",
-                      "step ", steps.front(), "; resume it with --resume auto, or set run.dir");
-  }
-  if (job_.resume == Resume::kMust && steps.empty()) {
-    throw usage_error(job_.directory.path().string(),
-                      " holds no checkpoint to resume; use --resume auto to start");
-  }
-  const auto all_agree = [&](bool ok) {
-    Tensor bad = Tensor::of<double>({1}, {ok ? 0.0 : 1.0});
-    job_.world.all_reduce_sum(bad).wait();
-    return *bad.data<double>() == 0;
-  };
-  const auto manifest = load_newest(checkpoints_, steps, state_.items(), all_agree,
-                                    [&](const std::string& line) { tell("checkpoint", line); });
+  const auto manifest = find_checkpoint(
+      {checkpoints_, job_.directory.path().string(), job_.resume, config_, job_.facts}, job_.world,
+      state_.items(), [this](const std::string& line) { tell("resume", line); });
   if (!manifest) return;
   data_.check_same(*manifest);
-  compare_facts(*manifest);
   state_.restore(*manifest);
   saved_step_ = state_.step;
   tell("resume",
        join("resumed at step ", state_.step, " from ", checkpoints_.at(state_.step).string()));
-}
-
-void Trainer::compare_facts(const Manifest& manifest) {
-  for (const char* name : {"ranks", "threads", "build"}) {
-    const auto saved = manifest.facts.find(name), now = job_.facts.find(name);
-    if (saved == manifest.facts.end() || now == job_.facts.end()) continue;
-    if (saved->second == now->second) continue;
-    tell("resume", join("the ", name, " differ from the checkpoint's: the run goes on, but not ",
-                        "bit-exact to one that was never stopped"));
-  }
-  const auto saved = manifest.facts.find("config"), now = job_.facts.find("config");
-  if (saved == manifest.facts.end() || now == job_.facts.end()) return;
-  std::istringstream before(saved->second), after(now->second);
-  for (std::string a, b; std::getline(before, a) && std::getline(after, b);) {
-    if (a != b) tell("resume", join("configuration changed: '", a, "' is now '", b, "'"));
+  if (state_.step > plan_.steps) {
+    tell("resume", join("the run is already past its ", plan_.steps, " steps; nothing to do"));
   }
 }
 
@@ -383,6 +326,7 @@ int Trainer::run() {
   load();
   if (job_.on_start) job_.on_start();
   data_.start(state_.next_sample);
+  saver_.prepare(state_.items());
   while (state_.step < plan_.steps) {
     take_step();
     job_.world.set_deadline(static_cast<double>(config_.parallel.deadline_seconds));

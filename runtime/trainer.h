@@ -12,16 +12,11 @@
 #include "parallel/rank_context.h"
 #include "runtime/config/config.h"
 #include "runtime/reports.h"
+#include "runtime/resume.h"
 #include "runtime/run_directory.h"
 #include "runtime/stop_request.h"
 
 namespace anabranch {
-
-enum class Resume : uint8_t {
-  kAuto,  // from the newest good checkpoint, or from the start if there is none
-  kMust,  // there must be one
-  kNever  // there must be none
-};
 
 // Everything a run needs from outside. References must outlive train().
 struct TrainJob {

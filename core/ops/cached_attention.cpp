@@ -52,38 +52,6 @@ Tensor cached_attention(const Tensor& qkv, KvCache& cache, int64_t heads,
   Tensor y = qkv.like({qkv.dim(0), cache.keys.dim(2)}, qkv.dtype(), "cached_attention");
   AB_CHECK(qkv.device().is_cpu(), "[cached_attention] no kernel for this device in this build");
   cpu::cached_attention(y, qkv, cache, heads, counts);
-  for (size_t b = 0; b < counts.size(); ++b) {
-    AB_CHECK(0 <= counts[b] && counts[b] <= rows, "[cached_attention] sequence ", b, " has ",
-             counts[b], " new tokens but qkv holds ", rows, " rows a sequence");
-    AB_CHECK(cache.lengths[b] + counts[b] <= capacity,
-             "[cached_attention] the cache is full: ", "sequence ", b, " holds ", cache.lengths[b],
-             " tokens and gets ", counts[b], " more, but has room for ", capacity);
-  }
-}
-
-}  // namespace
-
-KvCache make_kv_cache(const Tensor& beside, int64_t batch, int64_t capacity, int64_t channels) {
-  const Shape shape{batch, capacity, channels};
-  return {beside.like(shape, beside.dtype(), "kv cache"),
-          beside.like(shape, beside.dtype(), "kv cache"),
-          std::vector<int64_t>(static_cast<size_t>(batch), 0)};
-}
-
-Tensor cached_attention(const Tensor& qkv, KvCache& cache, int64_t heads,
-                        std::span<const int64_t> new_tokens) {
-  check_cache(qkv, cache, heads);
-  const int64_t rows = qkv.dim(0) / cache.keys.dim(0);
-  std::vector<int64_t> counts(new_tokens.begin(), new_tokens.end());
-  if (counts.empty()) counts.assign(cache.lengths.size(), rows);
-  check_counts(cache, counts, rows);
-  Tensor y = qkv.like({qkv.dim(0), cache.keys.dim(2)}, qkv.dtype(), "cached_attention");
-  const auto compute = [&] {
-    if (qkv.device().is_cpu()) return cpu::cached_attention(y, qkv, cache, heads, counts);
-    if constexpr (build::kCuda) return cuda::cached_attention(y, qkv, cache, heads, counts);
-    AB_FAIL("[cached_attention] no kernel for this device in this build");
-  };
-  compute();
   for (size_t b = 0; b < counts.size(); ++b) cache.lengths[b] += counts[b];
   return y;
 }

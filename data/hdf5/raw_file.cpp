@@ -77,6 +77,11 @@ void InputFile::read(int64_t offset, void* to, size_t bytes) const {
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {
+  struct stat there {};
+
+  if (::stat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    throw io_error(path_, " is there and is no regular file; it is not replaced");
+  }
   descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw io_error("cannot create ", temporary_, ": ", reason(errno));
 }

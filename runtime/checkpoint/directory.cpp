@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kPrefix = "step-";
 constexpr const char* kTemporary = ".saving-";  // also what is being removed
-constexpr const char* kManifest = "manifest.json";
 
 std::string name_of_step(int64_t step) {
   std::string digits = std::to_string(step);
@@ -50,7 +49,7 @@ std::vector<int64_t> CheckpointDirectory::steps() const {
   std::error_code failure;
   for (const auto& item : fs::directory_iterator(path_, failure)) {
     const int64_t step = step_of(item.path().filename().string());
-    if (step >= 0 && fs::exists(item.path() / kManifest)) found.push_back(step);
+    if (step >= 0) found.push_back(step);
   }
   // An unreadable folder is not an empty one: a run must not start over because of it.
   if (failure && failure != std::errc::no_such_file_or_directory) {
@@ -81,8 +80,7 @@ void CheckpointDirectory::remove_remains() const {
   std::vector<fs::path> remains;
   for (const auto& item : fs::directory_iterator(path_, failure)) {
     const std::string name = item.path().filename().string();
-    const bool unfinished = step_of(name) >= 0 && !fs::exists(item.path() / kManifest);
-    if (unfinished || name.rfind(kTemporary, 0) == 0) remains.push_back(item.path());
+    if (name.rfind(kTemporary, 0) == 0) remains.push_back(item.path());
   }
   for (const fs::path& path : remains) fs::remove_all(path, failure);
 }

@@ -1,7 +1,8 @@
 // The folder of a run's checkpoints: what is in it, what is published, what is removed.
 //
 // A checkpoint is written under a temporary name and renamed when whole, so a folder named
-// step-XXXXXXXX with a manifest is complete; anything else is the remains of a job that was killed.
+// step-XXXXXXXX was complete once: if its manifest is missing, it is damaged. Temporary names are
+// the remains of a job that was killed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class CheckpointDirectory {
   // Where the ranks write the checkpoint of a step until it is published.
   [[nodiscard]] std::filesystem::path temporary(int64_t step) const;
 
-  // The steps of published checkpoints, newest first. Remains without a manifest are not listed.
+  // The steps of published checkpoints, newest first, damaged ones too.
   [[nodiscard]] std::vector<int64_t> steps() const;
 
   // Makes an empty temporary folder. Throws Error (I/O).

@@ -82,16 +82,7 @@ std::string CheckpointSaver::file_name(int rank, const char* extension) const {
   return "rank-" + digits + extension;
 }
 
-void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>& items) {
-  AB_CHECK(phase() == Phase::kIdle, "a save starts while another is under way");
-  const auto begin = Clock::now();
-  const Span span(trace_, Lane::kSave, "snapshot");
-  header_ = header;
-  timing_ = {};
-  {
-    const std::scoped_lock hold(lock_);
-    error_.clear();
-  }
+void CheckpointSaver::lay_out(const std::vector<StateItem>& items) {
   const std::vector<int> owners = owners_of(items, ranks_);
   size_t used = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -106,10 +97,37 @@ void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>
         piece.copy.dtype() != item.value.dtype()) {
       piece.copy = item.value.like("checkpoint");
     }
-    piece.copy.copy_from(item.value);
-    timing_.bytes += static_cast<int64_t>(item.value.bytes());
   }
   pieces_.resize(used);
+}
+
+void CheckpointSaver::prepare(const std::vector<StateItem>& items) {
+  lay_out(items);
+  join();
+  thread_ = std::thread([this] {
+    for (Piece& piece : pieces_) piece.copy.fill_zero();
+  });
+}
+
+void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>& items) {
+  AB_CHECK(phase() == Phase::kIdle, "a save starts while another is under way");
+  const auto begin = Clock::now();
+  const Span span(trace_, Lane::kSave, "snapshot");
+  join();  // prepare() may still run
+  header_ = header;
+  timing_ = {};
+  {
+    const std::scoped_lock hold(lock_);
+    error_.clear();
+  }
+  lay_out(items);
+  size_t used = 0;
+  const std::vector<int> owners = owners_of(items, ranks_);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (owners[i] != rank_) continue;
+    pieces_[used++].copy.copy_from(items[i].value);
+    timing_.bytes += static_cast<int64_t>(items[i].value.bytes());
+  }
   timing_.stall_seconds = seconds_since(begin);
   run(Phase::kWritten, &CheckpointSaver::write);
 }

@@ -48,6 +48,10 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // Takes the memory of the copies and touches it, beside training: fresh pages are slow, and the
+  // first save should not wait for them. Optional; before the first start().
+  void prepare(const std::vector<StateItem>& items);
+
   // Copies this rank's share of `items` and starts to write it. `header` has everything but the
   // entries. Every rank passes items of the same names; each whole tensor is stored by one rank.
   // The phase must be kIdle.
@@ -77,6 +81,8 @@ class CheckpointSaver {
     Tensor copy;
   };
 
+  // Makes pieces_ this rank's share of `items`, without contents.
+  void lay_out(const std::vector<StateItem>& items);
   void write();           // on the thread
   void write_manifest();  // on the thread of rank 0
   void run(Phase on_success, void (CheckpointSaver::*work)());

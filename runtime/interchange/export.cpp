@@ -96,6 +96,11 @@ void export_run(const ExportOptions& options) {
   const bool initial = options.step == int64_t{0};
   LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
                                : load_model(options.path, options.step, nullptr);
+  for (const char* own : {"dataset.json", "checkpoints"}) {
+    if (fs::exists(options.out / own)) {
+      throw usage_error(options.out.string(), " holds a ", own, "; export to a folder of its own");
+    }
+  }
   std::error_code failure;
   fs::create_directories(options.out, failure);
   if (failure) throw io_error("cannot create ", options.out.string(), ": ", failure.message());

@@ -191,12 +191,20 @@ TEST(Checkpoint, RemainsOfAKilledJobAreNotCheckpoints) {
   save(dir.path(), 1, state(1));
   directory.begin(2);
   std::ofstream(directory.temporary(2) / "manifest.json") << "{}";
-  fs::create_directories(directory.at(3));
   EXPECT_EQ(directory.steps(), (std::vector<int64_t>{1}));
   directory.remove_remains();
   EXPECT_FALSE(fs::exists(directory.temporary(2)));
-  EXPECT_FALSE(fs::exists(directory.at(3)));
   EXPECT_TRUE(fs::exists(directory.at(1)));
+}
+
+TEST(Checkpoint, OneThatLostItsManifestIsDamagedAndNotOverlooked) {
+  const test::TempDir dir;
+  save(dir.path(), 1, state(1));
+  fs::remove(CheckpointDirectory(dir.path()).at(1) / "manifest.json");
+  CheckpointDirectory(dir.path()).remove_remains();
+  auto items = state(1);
+  EXPECT_THROW((void)load(dir.path(), items), Error);
+  EXPECT_TRUE(fs::exists(CheckpointDirectory(dir.path()).at(1) / "rank-0000.h5"));
 }
 
 TEST(Checkpoint, AFullDiskLeavesTheOldOneWhole) {
