@@ -124,7 +124,8 @@ class Checker {
     if (line.rfind("#if", 0) == 0 && path != "core/base/build.h") {
       breach(where, "conditional compilation outside core/base/build.h");
     }
-    if (folder != "tests" && folder != "launch" && !kMayEnd.contains(path)) check_quiet(where, line);
+    if (folder != "tests" && folder != "launch" && !kMayEnd.contains(path))
+      check_quiet(where, line);
     if (std::ranges::any_of(line, [](char c) { return static_cast<signed char>(c) < 0; })) {
       breach(where, "not ASCII");
     }
