@@ -95,10 +95,8 @@ void print(const SaveBench& b, int ranks) {
       plain, beside, b.lost());
 }
 
-int run(const SaveWish& wish, RankProcess& process) {
+int run(const SaveWish& wish, StopRequest& stop, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  StopRequest stop;
-  const StopSignals signals(stop);  // so that an interrupted bench removes its folder
   const SharedFolder folder(wish.dir, process);
   const std::optional<SaveBench> result =
       bench_save(config, {wish.model.vocabulary, folder.path(), wish.steps, wish.saves},
@@ -125,7 +123,9 @@ void add_bench_save(CLI::App& bench, int& exit_code) {
   verb->add_option("--saves", wish->saves, "the first one counts apart (3)")
       ->check(CLI::Range(2, 1000));
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
+    StopRequest stop;
+    const StopSignals signals(stop);  // so that an interrupted bench removes its folder
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, stop, process); });
   });
 }
 

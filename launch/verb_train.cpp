@@ -116,9 +116,7 @@ std::vector<std::string> source_names(const Dataset& dataset) {
   return names;
 }
 
-int run(const TrainWish& wish, RankProcess& process) {
-  StopRequest stop;
-  const StopSignals signals(stop);  // first: a wish while the run starts is kept
+int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   const Config config = load_config(wish.config, wish.sets);
   validate(config);
   if (config.device == DeviceChoice::kCuda) {
@@ -186,7 +184,9 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"auto", "must", "never"}));
   verb->add_option("--profile", wish->profile, "FIRST:LAST steps to write a Chrome trace of");
   verb->callback([wish, &exit_code] {
-    exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
+    StopRequest stop;
+    const StopSignals signals(stop);  // before MPI and its threads: a wish while it starts is kept
+    exit_code = run_rank([&](RankProcess& process) { return run(*wish, stop, process); });
   });
 }
 
