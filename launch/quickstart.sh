@@ -67,6 +67,7 @@ if [ ! -f "$run/steps" ]; then
   mkdir -p "$run"
   echo "$steps" >"$run/steps"
 fi
+say "$(cat "$run/steps") steps, or what is left of them (RUN=name starts another run on the same data)"
 train --resume auto --set "train.steps=$(cat "$run/steps")"
 
 steps=$(($(cat "$run/steps") + 20))
