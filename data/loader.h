@@ -72,7 +72,7 @@ class Loader {
 
  private:
   void read_ahead();
-  Batch read(int64_t number) const;
+  [[nodiscard]] Batch read(int64_t number) const;
   void read_sample(int64_t sample, int32_t* inputs, int32_t* targets) const;
   [[nodiscard]] int64_t first_of(int64_t number) const;
 

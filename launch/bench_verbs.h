@@ -7,7 +7,7 @@
 #include "launch/rank_process.h"
 #include "runtime/config/config.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library names it
 class App;
 }  // namespace CLI
 

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   // on shared cores the spinning would cost more than it saves. Read when the library is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "10000", 0);
   const std::string device = asked_device(argc, argv);
-  if (device != "" && device != "auto" && device != "cpu" && device != "cuda") {
+  if (!device.empty() && device != "auto" && device != "cpu" && device != "cuda") {
     std::fprintf(stderr, "anabranch: error: device \"%s\", must be one of auto, cpu, cuda\n",
                  device.c_str());
     return kConfigFault;

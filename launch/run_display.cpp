@@ -25,7 +25,7 @@ std::string mfu_text(const StepReport& r) {
 
 RunDisplay::RunDisplay() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
-void RunDisplay::line(const std::string& text) {
+void RunDisplay::line(const std::string& text) const {
   std::cerr << (terminal_ ? "\r\033[K" : "") << text << "\n" << std::flush;
 }
 

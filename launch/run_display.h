@@ -16,7 +16,7 @@ class RunDisplay final : public ReportSink {
   void event(const std::string& kind, const std::string& text) override;
 
  private:
-  void line(const std::string& text);
+  void line(const std::string& text) const;
 
   bool terminal_;
   double mean_seconds_ = 0;  // of a step, smoothed, for the time left

@@ -5,7 +5,7 @@
 
 #include "data/text/documents.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library names it
 class App;
 }  // namespace CLI
 

@@ -29,8 +29,8 @@ Config bench_config(const BenchModel& model, RankProcess& process) {
   std::vector<std::string> sets = {"data.path=none", "train.tokens=0", "train.steps=1",
                                    "optim.warmup_steps=0"};
   sets.insert(sets.end(), model.sets.begin(), model.sets.end());
-  const Config config = model.config.empty() ? parse_config(kDefaultConfig, "gpt2-85m", sets)
-                                             : load_config(model.config, sets);
+  Config config = model.config.empty() ? parse_config(kDefaultConfig, "gpt2-85m", sets)
+                                       : load_config(model.config, sets);
   validate(config);
   if (config.parallel.threads > 0) {
     process.context().threads = static_cast<int>(config.parallel.threads);

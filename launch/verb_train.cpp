@@ -24,7 +24,6 @@
 
 namespace anabranch {
 namespace {
-namespace fs = std::filesystem;
 
 struct TrainWish {
   std::string config, resume = "auto", profile;
