@@ -63,7 +63,7 @@ if [ ! -f "$run/steps" ]; then
   # A few steps are timed first, so that the run takes as long as asked for on any machine.
   per_step=$(on_ranks bench step configs/gpt2-2core.yaml --vocab 4096 --json |
     sed -nE 's/.*"step_seconds": ([0-9.e-]+),/\1/p')
-  steps=$(awk -v m="$minutes" -v s="$per_step" 'BEGIN {n = int(60 * m / s); print n < 60 ? 60 : n}')
+  steps=$(awk -v m="$minutes" -v s="$per_step" 'BEGIN {n = int(60 * m / s); print n < 120 ? 120 : n}')
   mkdir -p "$run"
   echo "$steps" >"$run/steps"
 fi

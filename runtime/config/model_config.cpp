@@ -15,7 +15,7 @@ struct Preset {
 // Named by the parameters without embeddings for 85M, and with them (at 2,048 positions) above:
 // the names of the GPT-3 table.
 constexpr std::array<Preset, 4> kPresets{{
-    {"gpt2-2core", ModelType::kGpt2, 4, 192, 3, 128},
+    {"gpt2-2core", ModelType::kGpt2, 4, 192, 4, 128},
     {"gpt2-85m", ModelType::kGpt2, 12, 768, 12, 1024},
     {"gpt2-350m", ModelType::kGpt2, 24, 1024, 16, 1024},
     {"gpt2-760m", ModelType::kGpt2, 24, 1536, 16, 1024},
