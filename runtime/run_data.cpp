@@ -81,6 +81,7 @@ RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
 }
 
 void RunData::start(int64_t first_sample) {
+  if (options_.start_sample == first_sample) return;  // the constructor's loader is there already
   options_.start_sample = first_sample;
   loader_ = std::make_unique<Loader>(dataset_, options_);
 }

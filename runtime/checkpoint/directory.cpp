@@ -59,13 +59,6 @@ std::vector<int64_t> CheckpointDirectory::steps() const {
   return found;
 }
 
-void CheckpointDirectory::begin(int64_t step) const {
-  std::error_code failure;
-  fs::remove_all(temporary(step), failure);
-  fs::create_directories(temporary(step), failure);
-  check(failure, "create", temporary(step));
-}
-
 void CheckpointDirectory::publish(int64_t step) const {
   sync_folder(temporary(step).string());
   if (fs::exists(at(step))) remove(at(step));

@@ -23,8 +23,6 @@ class CheckpointDirectory {
   // The steps of published checkpoints, newest first, damaged ones too.
   [[nodiscard]] std::vector<int64_t> steps() const;
 
-  // Makes an empty temporary folder. Throws Error (I/O).
-  void begin(int64_t step) const;
   // Syncs and renames the temporary folder of a step; replaces an older one of the same step.
   void publish(int64_t step) const;
   // Removes unpublished remains: of killed jobs at start, or of a save that failed.

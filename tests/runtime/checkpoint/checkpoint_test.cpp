@@ -22,6 +22,7 @@ std::vector<StateItem> state(uint32_t seed) {
                                                               {"h.0.ln_1.bias", {5}},
                                                               {"ln_f.weight", {5}},
                                                               {"empty", {0}}};
+  items.reserve(tensors.size());
   for (const auto& [name, shape] : tensors) {
     items.push_back({name, shape, 0, test::random(shape, seed++, DType::kF32)});
   }
@@ -189,7 +190,7 @@ TEST(Checkpoint, RemainsOfAKilledJobAreNotCheckpoints) {
   const test::TempDir dir;
   const CheckpointDirectory directory(dir.path());
   save(dir.path(), 1, state(1));
-  directory.begin(2);
+  fs::create_directories(directory.temporary(2));
   std::ofstream(directory.temporary(2) / "manifest.json") << "{}";
   EXPECT_EQ(directory.steps(), (std::vector<int64_t>{1}));
   directory.remove_remains();
