@@ -21,7 +21,9 @@ target_compile_options(ab_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-math-er
 
 if(AB_SANITIZE)
   string(REPLACE ";" "," ab_sanitizers "${AB_SANITIZE}")
-  add_compile_options(-fsanitize=${ab_sanitizers} -fno-omit-frame-pointer)
+  # GCC takes values that a sanitizer checks for uninitialised ones, in the standard library too.
+  add_compile_options(-fsanitize=${ab_sanitizers} -fno-omit-frame-pointer
+                      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${ab_sanitizers})
   if("undefined" IN_LIST AB_SANITIZE)
     add_compile_options(-fno-sanitize-recover=all)
