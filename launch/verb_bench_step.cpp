@@ -33,9 +33,11 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
         {"step_seconds_max", *std::max_element(b.seconds.begin(), b.seconds.end())},
         {"tokens_per_second", tokens / step},
         {"flop_per_second", b.flops_per_step / step},
-        {"product_seconds", b.product_seconds},
+        {"product_seconds", b.product_seconds()},
+        {"linear_product_seconds", b.linear_product_seconds},
+        {"attention_product_seconds", b.attention_product_seconds},
         {"attention_seconds", b.attention_seconds},
-        {"product_share", b.product_seconds / step},
+        {"product_share", b.product_seconds() / step},
         {"communication_wait_seconds", b.comm_wait_seconds},
         {"reduction_hidden", b.hidden},
         {"pool_peak_bytes", b.pool_peak_bytes},
@@ -47,14 +49,16 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
       "{} parameters, {} tokens a step, {} ranks of {} threads\n"
       "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
       "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
-      "products alone  {:.3f} s: linear layers and head, {:.1f}% of the step\n"
-      "attention alone {:.3f} s: forward and backward, {:.1f}% of the step\n"
+      "products alone  {:.3f} s, {:.1f}% of the step: linear layers and head {:.1f}%, attention's "
+      "{:.1f}%\n"
+      "attention alone {:.3f} s as a whole, {:.1f}% of the step\n"
       "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
       "peak memory     {} of tensors, {} resident\n",
       b.parameters, b.tokens_per_step, ranks, process.context().threads, step, b.seconds.size(),
       *std::min_element(b.seconds.begin(), b.seconds.end()),
       *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
-      b.flops_per_step / step / 1e9, b.product_seconds, 100 * b.product_seconds / step,
+      b.flops_per_step / step / 1e9, b.product_seconds(), 100 * b.product_seconds() / step,
+      100 * b.linear_product_seconds / step, 100 * b.attention_product_seconds / step,
       b.attention_seconds, 100 * b.attention_seconds / step, b.comm_wait_seconds, 100 * b.hidden,
       bytes_text(static_cast<double>(b.pool_peak_bytes)),
       bytes_text(static_cast<double>(b.resident_peak_bytes)));

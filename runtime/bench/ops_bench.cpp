@@ -2,7 +2,6 @@
 
 #include <functional>
 
-#include "core/base/philox.h"
 #include "core/nn/layers.h"
 #include "core/ops/adamw.h"
 #include "core/ops/add.h"
@@ -50,19 +49,8 @@ class OpsBench {
   }
 
  private:
-  // Normal values; zeros would make softmax and rounding unlike training.
   [[nodiscard]] Tensor random(Shape shape, DType type) const {
-    Tensor t(shape, type, pool_, "bench");
-    dispatch(type, [&]<class T>() {
-      T* to = t.data<T>();
-      parallel_for(t.count(), 1 << 14, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const PhiloxBlock word = philox(1, static_cast<uint64_t>(i));
-          to[i] = T(static_cast<Accumulator<T>>(normal_pair(word[0], word[1])[0]));
-        }
-      });
-    });
-    return t;
+    return random_values(shape, type, pool_);
   }
 
   [[nodiscard]] Tensor activations(int64_t columns) const { return random({N_, columns}, type_); }

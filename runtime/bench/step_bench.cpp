@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/parallel_for.h"
 #include "core/ops/attention.h"
 #include "core/ops/gemm.h"
 #include "monitoring/process.h"
@@ -11,12 +12,6 @@
 
 namespace anabranch {
 namespace {
-
-Tensor zeros(Shape shape, DType type, const std::shared_ptr<Pool>& pool) {
-  Tensor t(shape, type, pool, "bench");
-  t.fill_zero();
-  return t;
-}
 
 template <class F>
 double best_of_three(F&& f) {
@@ -32,10 +27,10 @@ double best_of_three(F&& f) {
 // y = x w^T, dx = dy w, dw += dy^T x of one layer, alone.
 double products_of(int64_t rows, int64_t in, int64_t out, DType type, DType grads, DType out_type,
                    const std::shared_ptr<Pool>& pool) {
-  const Tensor x = zeros({rows, in}, type, pool), w = zeros({out, in}, type, pool);
-  Tensor y = zeros({rows, out}, out_type, pool), dx = zeros({rows, in}, type, pool);
-  const Tensor dy = zeros({rows, out}, type, pool);
-  Tensor dw = zeros({out, in}, grads, pool);
+  const Tensor x = random_values({rows, in}, type, pool), w = random_values({out, in}, type, pool);
+  Tensor y = random_values({rows, out}, out_type, pool), dx = random_values({rows, in}, type, pool);
+  const Tensor dy = random_values({rows, out}, type, pool);
+  Tensor dw = random_values({out, in}, grads, pool);
   return best_of_three([&] {
     gemm(y, x, w, {.transpose_b = true});
     gemm(dx, dy, w);
@@ -60,12 +55,51 @@ double linear_seconds(const Config& c, int64_t vocabulary, const std::shared_ptr
   return block * static_cast<double>(m.layers) + head;
 }
 
+// The seven products of one causal head alone, by blocks of queries as the op has them: s = k q^T,
+// y += v^T s; and backward s again, dp = v dy^T, dv += s dy, dk += dp q, dq += k^T dp.
+template <class T>
+void products_of_head(const T* x, const T* p, Accumulator<T>* sums, int64_t tokens, int64_t width) {
+  constexpr int64_t kQueries = 64;
+  for (int64_t i = 0; i < tokens; i += kQueries) {
+    const int64_t queries = std::min(kQueries, tokens - i), keys = i + queries;
+    const T* const q = x + i * width;
+    const cpu::GemmShape scores{keys, queries, width, false, true, false};
+    const cpu::GemmShape gathered{width, queries, keys, true, false, true};
+    const cpu::GemmShape spread{keys, width, queries, false, false, true};
+    for (const cpu::GemmShape& s : {scores, scores, scores}) cpu::gemm(sums, x, q, s);
+    for (const cpu::GemmShape& s : {gathered, gathered}) cpu::gemm(sums, x, p, s);
+    for (const cpu::GemmShape& s : {spread, spread}) cpu::gemm(sums, p, q, s);
+  }
+}
+
+// Attention's own products of all layers of one micro-batch.
+double attention_product_seconds(const Config& c, const std::shared_ptr<Pool>& pool) {
+  const ModelConfig& m = c.model;
+  const int64_t tokens = m.context, width = m.width / m.heads,
+                heads = c.train.micro_batch * m.heads;
+  const int64_t most = tokens * std::max<int64_t>(width, 64);
+  const DType type = compute_type(c.train.precision), sums = master_type(c.train.precision);
+  const Tensor x = random_values({tokens, width}, type, pool),
+               p = random_values({most}, type, pool);
+  return static_cast<double>(m.layers) * best_of_three([&] {
+           dispatch(type, [&]<class T>() {
+             parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
+               Tensor out = random_values({most}, sums, pool);
+               for (int64_t i = begin; i < end; ++i) {
+                 products_of_head(x.data<T>(), p.data<T>(), out.data<Accumulator<T>>(), tokens,
+                                  width);
+               }
+             });
+           });
+         });
+}
+
 double attention_seconds(const Config& c, const std::shared_ptr<Pool>& pool) {
   const ModelConfig& m = c.model;
   const int64_t rows = c.train.micro_batch * m.context;
   const DType type = compute_type(c.train.precision);
-  const Tensor qkv = zeros({rows, 3 * m.width}, type, pool);
-  const Tensor dy = zeros({rows, m.width}, type, pool);
+  const Tensor qkv = random_values({rows, 3 * m.width}, type, pool);
+  const Tensor dy = random_values({rows, m.width}, type, pool);
   return static_cast<double>(m.layers) * best_of_three([&] {
            Tape tape;
            const Var x = tape.input(qkv);
@@ -96,7 +130,8 @@ StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, i
   result.flops_per_step =
       step.model().cost().flops_per_token * static_cast<double>(config.train.batch_tokens);
   const auto accumulation = static_cast<double>(step.plan().accumulation);
-  result.product_seconds = accumulation * linear_seconds(config, vocabulary, context.pool);
+  result.linear_product_seconds = accumulation * linear_seconds(config, vocabulary, context.pool);
+  result.attention_product_seconds = accumulation * attention_product_seconds(config, context.pool);
   result.attention_seconds = accumulation * attention_seconds(config, context.pool);
   return result;
 }

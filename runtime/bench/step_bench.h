@@ -11,14 +11,20 @@
 namespace anabranch {
 
 struct StepBench {
-  std::vector<double> seconds;   // of each measured step, on this rank
-  int64_t tokens_per_step = 0;   // over all ranks
-  double flops_per_step = 0;     // model arithmetic over all ranks
-  double comm_wait_seconds = 0;  // median: waited for the reduction after backward
-  double hidden = 1;             // median: part of the reduction behind backward
-  double product_seconds = 0;    // the linear layers' and the head's matrix products alone
-  double attention_seconds = 0;  // attention forward and backward alone
+  std::vector<double> seconds;           // of each measured step, on this rank
+  int64_t tokens_per_step = 0;           // over all ranks
+  double flops_per_step = 0;             // model arithmetic over all ranks
+  double comm_wait_seconds = 0;          // median: waited for the reduction after backward
+  double hidden = 1;                     // median: part of the reduction behind backward
+  double linear_product_seconds = 0;     // the linear layers' and the head's matrix products alone
+  double attention_product_seconds = 0;  // attention's own matrix products alone
+  double attention_seconds = 0;          // attention forward and backward as a whole, alone
   int64_t parameters = 0;
+
+  [[nodiscard]] double product_seconds() const {
+    return linear_product_seconds + attention_product_seconds;
+  }
+
   int64_t pool_peak_bytes = 0;      // of this rank's tensors
   int64_t resident_peak_bytes = 0;  // of this process
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/parallel_for.h"
 #include "core/base/philox.h"
 
 namespace anabranch {
@@ -20,6 +21,20 @@ Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
     ids.data<int32_t>()[i] = static_cast<int32_t>(word * static_cast<uint64_t>(vocabulary) >> 32U);
   }
   return ids;
+}
+
+Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool) {
+  Tensor t(std::move(shape), type, pool, "bench");
+  dispatch(type, [&]<class T>() {
+    T* to = t.data<T>();
+    parallel_for(t.count(), 1 << 14, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const PhiloxBlock word = philox(1, static_cast<uint64_t>(i));
+        to[i] = T(static_cast<Accumulator<T>>(normal_pair(word[0], word[1])[0]));
+      }
+    });
+  });
+  return t;
 }
 
 }  // namespace anabranch

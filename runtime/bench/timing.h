@@ -1,4 +1,4 @@
-// What the benches share: a clock, medians, and tokens of no meaning.
+// What the benches share: a clock, medians, and values of no meaning.
 #pragma once
 
 #include <chrono>
@@ -28,6 +28,9 @@ class Stopwatch {
 // Random int32 ids below `vocabulary`.
 [[nodiscard]] Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
                                 const std::shared_ptr<Pool>& pool);
+
+// Normal values; zeros would make softmax, rounding and the power drawn unlike training.
+[[nodiscard]] Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool);
 
 // The seconds of each of `repeats` calls, after one that does not count.
 template <class F>

@@ -74,10 +74,11 @@ TEST_F(BenchTest, StepTimesAWholeStep) {
   const Json step = bench("step run.yaml --vocab 50 --warmup 1 --steps 3");
   EXPECT_EQ(step["ranks"], 1);
   EXPECT_EQ(step["tokens_per_step"], 64);
-  expect_positive(step,
-                  {"threads", "parameters", "step_seconds", "step_seconds_min", "step_seconds_max",
-                   "tokens_per_second", "flop_per_second", "product_seconds", "attention_seconds",
-                   "product_share", "reduction_hidden", "pool_peak_bytes", "resident_peak_bytes"});
+  expect_positive(
+      step, {"threads", "parameters", "step_seconds", "step_seconds_min", "step_seconds_max",
+             "tokens_per_second", "flop_per_second", "product_seconds", "linear_product_seconds",
+             "attention_product_seconds", "attention_seconds", "product_share", "reduction_hidden",
+             "pool_peak_bytes", "resident_peak_bytes"});
   EXPECT_EQ(bench("step run.yaml --vocab 50 --warmup 0 --steps 1", kTwoRanks)["ranks"], 2);
 }
 
