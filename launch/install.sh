@@ -2,7 +2,10 @@
 # Installs what the build, the tests and the quick start need on Debian 12, by package name.
 # Does nothing, and needs no network, where everything is there already.
 #
-#   launch/install.sh [build|test|text]...    default: build
+#   launch/install.sh [build|test|text|parquet]...    default: build
+#
+# parquet: Arrow C++ is not in Debian 12, so PyPI's pyarrow lends its libraries, from a Python
+# environment in .python/; without it the build refuses Parquet input and all else works.
 #
 # shellcheck disable=SC2034  # the lists are read by name
 set -euo pipefail
@@ -12,37 +15,52 @@ packages_build=(g++ cmake ninja-build pkg-config ccache mold git ca-certificates
   ocl-icd-opencl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
   libzstd-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev)
 packages_test=(clang-format clang-tidy clang libclang-rt-14-dev prometheus shellcheck iproute2 hdf5-tools)
+packages_parquet=(python3-venv)
 packages_text=(perl perl-doc bible-kjv bible-kjv-text)
 
-wanted=()
-for set in "${@:-build}"; do
-  declare -n packages="packages_${set}"
-  wanted+=("${packages[@]}")
-done
+cd "$(dirname "$0")/.."
+sets=("${@:-build}")
 
-missing=()
-for package in "${wanted[@]}"; do
-  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$status" = installed ] || missing+=("$package")
-done
-[ ${#missing[@]} -gt 0 ] || exit 0
+missing_packages() {
+  local set package status
+  for set in "${sets[@]}"; do
+    local -n packages="packages_${set}"
+    for package in "${packages[@]}"; do
+      status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+      [ "$status" = installed ] || echo "$package"
+    done
+  done
+}
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-  command -v sudo >/dev/null || {
-    echo "install: missing packages: ${missing[*]}; run this as root, or install sudo" >&2
+install_packages() {
+  local as_root=() log
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || {
+      echo "install: missing packages: $*; run this as root, or install sudo" >&2
+      exit 1
+    }
+    as_root=(sudo)
+  fi
+  echo "install: $# Debian packages: $*" >&2
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update -qq &&
+         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+           apt-get install -y -qq --no-install-recommends "$@"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "install: apt-get failed; the whole log is in $log" >&2
     exit 1
-  }
-  as_root=(sudo)
-fi
-echo "install: ${#missing[@]} Debian packages: ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-log=$(mktemp)
-if ! { "${as_root[@]}" apt-get update -qq &&
-       "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-         apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-  tail -n 20 "$log" >&2
-  echo "install: apt-get failed; the whole log is in $log" >&2
-  exit 1
-fi
-rm -f "$log"
+  fi
+  rm -f "$log"
+}
+
+install_pyarrow() {
+  echo "install: pyarrow from PyPI, into .python/" >&2
+  if ! { python3 -m venv .python && .python/bin/pip install --quiet --retries 1 pyarrow >&2; }; then
+    echo "install: no pyarrow; the build will refuse Parquet input" >&2
+    rm -rf .python
+  fi
+}
+
+mapfile -t missing < <(missing_packages)
+[ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+[[ " ${sets[*]} " != *" parquet "* ]] || [ -d .python ] || install_pyarrow

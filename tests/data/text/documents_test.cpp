@@ -175,7 +175,7 @@ TEST(Utf8, ValidAndInvalid) {
 TEST(Parquet, ReadsAColumnOrSaysHowToGetAReader) {
   const std::string path = std::string(AB_SOURCE_DIR) + "/tests/reference/documents.parquet";
   if (!has_parquet()) {
-    expect_error(Fault::kData, {path, "no Parquet reader", "AB_PYARROW_PYTHON"},
+    expect_error(Fault::kData, {path, "no Parquet reader", "install.sh parquet"},
                  [&] { read(path); });
     return;
   }
