@@ -16,7 +16,7 @@ namespace {
 
 // What every rank finds wrong alike (a bad key, a missing file) rank 0 says and ends the job; the
 // others speak only if it does not.
-constexpr auto kRankZeroFirst = std::chrono::milliseconds(1500);
+constexpr auto kRankZeroFirst = std::chrono::seconds(5);
 
 [[noreturn]] void end_job(int rank, const std::string& what, Fault fault) {
   if (rank != 0) std::this_thread::sleep_for(kRankZeroFirst);

@@ -84,6 +84,7 @@ std::optional<SaveBench> bench_save(const Config& config, const SaveBenchOptions
   RandomStep step(config, options.vocabulary, world, context);
   CheckpointSaver saver(CheckpointDirectory(options.folder), world.rank(), world.size(),
                         {.keep_last = 1, .keep_every = 0}, context.trace);
+  saver.prepare(step.state().items());  // as training does: the first save finds its memory
   SaveBench result;
   for (int64_t i = 0; i <= options.steps; ++i) {
     const double seconds = step.run().seconds;

@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/temp_dir.h"
+
 namespace anabranch {
 
 namespace {
@@ -17,17 +19,13 @@ using testing::HasSubstr;
 
 class JsonLinesTest : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(dir_); }
-
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   [[nodiscard]] std::string content() const {
     std::ifstream in(path_);
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  std::string dir_ = testing::TempDir() + "json_lines_test";
-  std::string path_ = dir_ + "/metrics.jsonl";
+  test::TempDir dir_;
+  std::string path_ = dir_ / "metrics.jsonl";
   std::vector<std::string> warnings_;
   std::function<void(const std::string&)> warn_ = [this](const std::string& line) {
     warnings_.push_back(line);
@@ -86,7 +84,7 @@ TEST_F(JsonLinesTest, FullDiskLosesAndCounts) {
 }
 
 TEST_F(JsonLinesTest, UnwritableFileIsAWarning) {
-  JsonLines lines(dir_ + "/none/metrics.jsonl", warn_);
+  JsonLines lines(dir_ / "none/metrics.jsonl", warn_);
   lines.write(JsonLine("step"));
   lines.flush();
   EXPECT_EQ(lines.lost(), 1);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -14,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "tests/support/temp_dir.h"
 
 namespace anabranch {
 
@@ -95,8 +95,8 @@ TEST(Metrics, PassPromtool) {
   if (std::system("promtool --version > /dev/null 2>&1") != 0) {
     GTEST_SKIP() << "promtool (package prometheus) is not installed";
   }
-  const std::string dir = testing::TempDir() + "metrics_test";
-  std::filesystem::create_directories(dir);
+  const test::TempDir folder;
+  const std::string dir = folder.path();
   Metrics metrics(Labels{{"run", "a"}, {"version", "0.1.0"}});
   metrics.observe(Metric::kStepSeconds, 0.1);
   std::ofstream(dir + "/metrics.txt") << metrics.text();
@@ -107,7 +107,6 @@ TEST(Metrics, PassPromtool) {
   const std::string lines{std::istreambuf_iterator<char>(report), {}};
   EXPECT_EQ(status, 0) << lines;
   EXPECT_EQ(lines, "");
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

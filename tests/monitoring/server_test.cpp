@@ -13,6 +13,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/temp_dir.h"
+
 namespace anabranch {
 
 namespace {
@@ -91,8 +93,8 @@ TEST(MetricsServer, OffAndBadAddresses) {
 }
 
 TEST(TargetsFile, LivesAsLongAsTheObject) {
-  const std::string dir = testing::TempDir() + "targets_test";
-  std::filesystem::create_directories(dir);
+  const test::TempDir folder;
+  const std::string dir = folder.path();
   Warnings warnings;
   {
     const TargetsFile file(dir + "/targets.json", "127.0.0.1:9", {{"run", "a\"b"}}, warnings.warn);
@@ -108,7 +110,6 @@ TEST(TargetsFile, LivesAsLongAsTheObject) {
   { const TargetsFile file(dir + "/none/targets.json", "127.0.0.1:9", {}, warnings.warn); }
   ASSERT_EQ(warnings.lines.size(), 1U);
   EXPECT_THAT(warnings.lines[0], HasSubstr("none/targets.json: No such file"));
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "runtime/config/config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -10,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "tests/support/temp_dir.h"
 
 namespace anabranch {
 
@@ -182,8 +182,8 @@ TEST(Config, DumpMarksWhatWasChanged) {
 }
 
 TEST(Config, LoadNamesTheFile) {
-  const std::string dir = testing::TempDir() + "config_test";
-  std::filesystem::create_directories(dir);
+  const test::TempDir folder;
+  const std::string dir = folder.path();
   const auto refused = [](const std::string& path) -> std::string {
     try {
       load_config(path);
@@ -199,7 +199,6 @@ TEST(Config, LoadNamesTheFile) {
   EXPECT_THAT(refused(dir + "/empty.yaml"), HasSubstr("is empty"));
   std::ofstream(dir + "/good.yaml") << "optim: {lr: 0.5}\n";
   EXPECT_EQ(load_config(dir + "/good.yaml", {"optim.clip=2"}).optim.clip, 2);
-  std::filesystem::remove_all(dir);
 }
 
 TEST(Config, HelpAndTableHaveEveryKey) {
