@@ -36,11 +36,12 @@ class SharedFolder {
     process.world().all_reduce_max(id).wait();
     path_ = fs::path(parent) / fmt::format("anabranch-bench-{}", id.data<int64_t>()[0]);
     std::error_code failure;
-    const bool made = !owner_ || fs::create_directories(path_, failure);
+    const bool made = !owner_ || fs::create_directory(path_, failure);
     if (!made) {
       owner_ = false;
       throw io_error("cannot make ", path_.string(), ": ",
-                     failure ? failure.message() : "it is there already", "; give --dir");
+                     failure ? failure.message() : "it is there already",
+                     "; give --dir a folder that exists");
     }
     process.world().barrier();
   }

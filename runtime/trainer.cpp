@@ -8,16 +8,13 @@
 
 #include "core/base/log.h"
 #include "monitoring/process.h"
-#include "parallel/grad_reducer.h"
 #include "runtime/checkpoint/saver.h"
-#include "runtime/config/validate.h"
 #include "runtime/control.h"
 #include "runtime/evaluator.h"
-#include "runtime/models/registry.h"
 #include "runtime/resume.h"
 #include "runtime/run_data.h"
 #include "runtime/schedule.h"
-#include "runtime/training_state.h"
+#include "runtime/train_step.h"
 
 namespace anabranch {
 namespace {
@@ -42,8 +39,6 @@ class Trainer {
 
  private:
   void load();
-  // One forward and backward over the step's micro-batches; the summed loss of this rank.
-  double accumulate_gradients();
   void take_step();
   void apply(double loss, double norm, StepReport& report);
   void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
@@ -73,10 +68,8 @@ class Trainer {
   const Config& config_;
   BatchPlan plan_;
   RunData data_;
-  std::unique_ptr<Model> model_;
-  Mesh mesh_;
-  TrainingState state_;
-  GradReducer reducer_;
+  TrainStep step_;
+  TrainingState& state_;
   CosineSchedule schedule_;
   CheckpointDirectory checkpoints_;
   CheckpointSaver saver_;
@@ -93,14 +86,8 @@ Trainer::Trainer(const TrainJob& job)
       config_(job.config),
       plan_(plan_batch(config_, job.world.size())),
       data_(config_, plan_, job.world, job.context),
-      model_(make_model(config_, data_.vocabulary())),
-      mesh_(job.world, mesh_shape(job.world.size(), 1, 1)),
-      state_(*model_, config_,
-             {static_cast<int64_t>(config_.parallel.bucket_mb * (1 << 20)), job.world.size(),
-              job.world.size()},
-             job.context.pool),
-      reducer_(state_.store(), mesh_,
-               config_.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
+      step_(config_, plan_, data_.vocabulary(), job.world, job.context),
+      state_(step_.state()),
       schedule_{config_.optim.lr, config_.optim.min_lr_ratio, config_.optim.warmup_steps,
                 plan_.steps},
       checkpoints_(job.directory.checkpoints()),
@@ -122,41 +109,18 @@ void Trainer::load() {
   }
 }
 
-double Trainer::accumulate_gradients() {
-  // Every target of a training batch counts, so batch_tokens is their number over all ranks.
-  const double scale = 1.0 / static_cast<double>(config_.train.batch_tokens);
-  const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step};
-  state_.store().forget_grads();
-  double loss = 0;
-  for (int64_t j = 0; j < plan_.accumulation; ++j) {
-    const MicroBatch batch = data_.next();
-    Tape tape(Tape::Mode::kRecord, job_.context.trace);
-    if (j + 1 == plan_.accumulation) {
-      reducer_.arm();
-      tape.on_grad_ready = [this](Param& w) { reducer_.ready(w); };
-    }
-    const Var y = model_->loss(tape, batch, key, scale);
-    dispatch(y.dtype(), [&]<class T>() {
-      loss += static_cast<double>(static_cast<Accumulator<T>>(*y.value().data<T>()));
-    });
-    trace_memory();  // activations are at their most
-    tape.backward(y);
-  }
-  return loss;
-}
-
 void Trainer::take_step() {
   const auto begin = Clock::now();
   const double data_before = data_.wait_seconds();
   trace_window();
-  const double mine = accumulate_gradients();
+  const double mine = step_.accumulate([this] { return data_.next(); }, [this] { trace_memory(); });
   const auto reduce_begin = Clock::now();
-  reducer_.finish();
+  step_.reduce();
   const Control control = exchange(job_.world, mine, wish(), saver_.phase());
   const double comm_seconds = seconds_since(reduce_begin);
 
   StepReport report;
-  apply(control.loss, state_.optimizer().grad_norm(), report);
+  apply(control.loss, step_.grad_norm(), report);
   ++state_.step;
   state_.next_sample += plan_.sequences;
   state_.tokens += config_.train.batch_tokens;
@@ -180,11 +144,9 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
   report.grad_norm = norm;
   report.learning_rate = schedule_(state_.step);
   switch (state_.guard().judge(loss, norm)) {
-    case StepGuard::Verdict::kApply: {
-      const Span span(job_.context.trace, Lane::kCompute, "optimizer");
-      state_.optimizer().step(report.learning_rate, norm);
+    case StepGuard::Verdict::kApply:
+      step_.update(report.learning_rate, norm);
       break;
-    }
     case StepGuard::Verdict::kNonFinite:
       report.skipped = "nonfinite";
       break;
@@ -211,11 +173,11 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
   report.tokens = state_.tokens;
   report.seconds = seconds_since(begin);
   report.tokens_per_second = static_cast<double>(config_.train.batch_tokens) / report.seconds;
-  report.flops_per_second = report.tokens_per_second * model_->cost().flops_per_token;
+  report.flops_per_second = report.tokens_per_second * step_.model().cost().flops_per_token;
   if (config_.metrics.peak_tflops > 0) {
     report.mfu = report.flops_per_second / (config_.metrics.peak_tflops * 1e12 * job_.world.size());
   }
-  report.hidden = reducer_.times().hidden();
+  report.hidden = step_.hidden();
   report.comm = job_.world.stats();
 }
 
@@ -229,7 +191,7 @@ void Trainer::evaluate_all() {
       stop_ = std::max(stop_, control.stop);
       return !stopping() && batches(batch);
     };
-    EvalReport report = evaluate(*model_, next, data_.token_bytes(), job_.world);
+    EvalReport report = evaluate(step_.model(), next, data_.token_bytes(), job_.world);
     if (stopping()) return;  // half a split is no measurement
     report.step = state_.step;
     report.source = data_.source_name(source);

@@ -34,6 +34,8 @@ class TrainingState {
 
   Optimizer& optimizer() { return optimizer_; }
 
+  [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
+
   StepGuard& guard() { return guard_; }
 
   int64_t step = 0;         // steps done

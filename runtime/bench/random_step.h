@@ -1,14 +1,7 @@
 // A training step on random tokens, which needs no data set: what the benches time.
 #pragma once
 
-#include <memory>
-
-#include "parallel/grad_reducer.h"
-#include "parallel/mesh.h"
-#include "parallel/rank_context.h"
-#include "runtime/config/validate.h"
-#include "runtime/models/model.h"
-#include "runtime/training_state.h"
+#include "runtime/train_step.h"
 
 namespace anabranch {
 
@@ -28,9 +21,9 @@ class RandomStep {
   // Forward, backward, reduction, clip, AdamW. Collective.
   Times run();
 
-  [[nodiscard]] TrainingState& state() { return state_; }
+  [[nodiscard]] TrainingState& state() { return step_.state(); }
 
-  [[nodiscard]] const Model& model() const { return *model_; }
+  [[nodiscard]] const Model& model() { return step_.model(); }
 
   [[nodiscard]] const BatchPlan& plan() const { return plan_; }
 
@@ -38,12 +31,8 @@ class RandomStep {
   const Config& config_;
   Group& world_;
   BatchPlan plan_;
-  std::unique_ptr<Model> model_;
-  Mesh mesh_;
-  TrainingState state_;
-  GradReducer reducer_;
+  TrainStep step_;
   MicroBatch batch_;
-  int64_t steps_ = 0;
 };
 
 }  // namespace anabranch
