@@ -153,8 +153,8 @@ TEST_F(Loading, ADocumentStartsWithItsFirstToken) {
 }
 
 // Documents of 3, 5, 0, 2, 9 and 4 tokens over two shards, each token the number of its document.
-struct Documents : testing::Test {
-  Documents() {
+struct DocumentStarts : testing::Test {
+  DocumentStarts() {
     write_shard(folder.path("a.h5"), facts, std::vector<uint32_t>{0, 0, 0, 1, 1, 1, 1, 1},
                 std::vector<uint64_t>{0, 3, 8, 8});
     write_shard(folder.path("b.h5"), facts,
@@ -181,7 +181,7 @@ struct Documents : testing::Test {
   const TokenizerFacts facts{"t", "", 6, 0, 0};
 };
 
-TEST_F(Documents, StartInWindows) {
+TEST_F(DocumentStarts, InWindows) {
   const decltype(samples(Packing::kWindows)) want = {
       {{0, 0, 0, 1, 1, 1}, {0, 0, 0, 3, 3, 3}},   // tokens 0 .. 5
       {{1, 1, 3, 3, 4, 4}, {0, 0, 2, 2, 4, 4}},   // 6 .. 11, across the shards
@@ -190,20 +190,21 @@ TEST_F(Documents, StartInWindows) {
 }
 
 // Rows of 7 tokens: documents 1 and 3 fill one, 5 and 0 another; 7 of the 9 of 4 are the last.
-TEST_F(Documents, StartInBestFitRows) {
+TEST_F(DocumentStarts, InBestFitRows) {
   const decltype(samples(Packing::kBestFit)) want = {{{1, 1, 1, 1, 1, 3}, {0, 0, 0, 0, 0, 5}},
                                                      {{5, 5, 5, 5, 0, 0}, {0, 0, 0, 0, 4, 4}},
                                                      {{4, 4, 4, 4, 4, 4}, {0, 0, 0, 0, 0, 0}}};
   EXPECT_EQ(samples(Packing::kBestFit), want);
 }
 
-TEST_F(Documents, StartInValidation) {
+TEST_F(DocumentStarts, InValidation) {
   const Dataset dataset = Dataset::open_files({folder.path("a.h5")}, {folder.path("b.h5")}, facts);
   const Validation split(dataset.sources()[0], 6,
                          {.T = 6, .micro_batch = 2, .document_starts = true});
   ASSERT_EQ(split.batches(), 2);
   const auto starts = [&](int64_t i) {
-    const auto all = split.at(i).document_starts.span<int32_t>();
+    const Batch batch = split.at(i);
+    const auto all = batch.document_starts.span<int32_t>();
     return std::vector<int32_t>(all.begin(), all.end());
   };
   EXPECT_EQ(starts(0), (std::vector<int32_t>{0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 5}));
@@ -214,7 +215,7 @@ TEST_F(Documents, StartInValidation) {
   EXPECT_EQ(std::vector<int32_t>(last.begin() + 6, last.end()), std::vector<int32_t>(6, 0));
 }
 
-TEST_F(Documents, AreOnlyGivenIfAskedFor) {
+TEST_F(DocumentStarts, AreOnlyGivenIfAskedFor) {
   const Dataset dataset = Dataset::open_files({folder.path("a.h5")}, {folder.path("b.h5")}, facts);
   Loader loader(dataset, {.T = 6, .micro_batch = 1});
   EXPECT_TRUE(loader.next().document_starts.empty());
@@ -222,7 +223,7 @@ TEST_F(Documents, AreOnlyGivenIfAskedFor) {
   EXPECT_TRUE(split.at(0).document_starts.empty());
 }
 
-TEST_F(Documents, ThatAreNotKnownAreRefused) {
+TEST_F(DocumentStarts, ThatAreNotKnownAreRefused) {
   const std::vector<uint32_t> header = {20240520, 1, 9};
   std::string bytes(1024 + 18, '\0');
   std::copy_n(reinterpret_cast<const char*>(header.data()), 12, bytes.begin());
