@@ -8,14 +8,12 @@
 #include "runtime/training_state.h"
 #include "tests/data/folder.h"
 #include "tests/runtime/training.h"
-#include "tests/support/checkpoints.h"
 #include "tests/support/tolerance.h"
 
 namespace anabranch {
 namespace {
 
 using test::run_training;
-using test::Training;
 using test::TrainingFolder;
 
 constexpr int32_t kDocumentBegin = 257;  // of the training folder's tokenizer

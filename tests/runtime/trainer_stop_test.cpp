@@ -110,7 +110,8 @@ TEST(TrainerResume, TellsOfChangedKeysAlone) {
   config.optim.clip = 2;
   const Training again = run_training(config);
   ASSERT_EQ(again.events.size(), 2U);
-  EXPECT_EQ(again.events[0].find("resume: configuration changed: '  clip: 1' is now '  clip: 2"), 0U)
+  EXPECT_EQ(again.events[0].find("resume: configuration changed: '  clip: 1' is now '  clip: 2"),
+            0U)
       << again.events[0];
 }
 
