@@ -13,7 +13,7 @@ namespace {
 std::vector<Samples> cut(const Dataset& dataset, const LoaderOptions& options) {
   std::vector<Samples> all;
   for (const DataSource& source : dataset.sources()) {
-    all.emplace_back(source, options.packing, options.T);
+    all.emplace_back(source, options.packing, options.T, options.document_starts);
   }
   return all;
 }
@@ -122,19 +122,21 @@ Batch Loader::read(int64_t number) const {
   Batch batch;
   batch.inputs = Tensor({B, T}, DType::kI32, nullptr, "data");
   batch.targets = Tensor({B, T}, DType::kI32, nullptr, "data");
+  if (options_.document_starts) {
+    batch.document_starts = Tensor({B, T}, DType::kI32, nullptr, "data");
+  }
   batch.first_sample = first_of(number);
   batch.target_tokens = B * T;
   const int64_t j = number % options_.micro_batches;
   for (int64_t b = 0; b < B; ++b) {
     const int64_t sample = batch.first_sample + (j * options_.ranks + options_.rank) * B + b;
     batch.samples.push_back(sample);
-    read_sample(sample, batch.inputs.data<int32_t>() + b * T,
-                batch.targets.data<int32_t>() + b * T);
+    read_sample(sample, b, batch);
   }
   return batch;
 }
 
-void Loader::read_sample(int64_t sample, int32_t* inputs, int32_t* targets) const {
+void Loader::read_sample(int64_t sample, int64_t b, Batch& batch) const {
   const int64_t T = options_.T, vocab_size = dataset_.tokenizer().vocab_size;
   const Sampler::Place place = sampler_.at(sample);
   const Samples& from = samples_[static_cast<size_t>(place.source)];
@@ -147,8 +149,10 @@ void Loader::read_sample(int64_t sample, int32_t* inputs, int32_t* targets) cons
                      "; the vocabulary has ", vocab_size, " entries: the file is damaged or was ",
                      "made with another tokenizer");
   }
-  std::copy_n(tokens.data(), T, inputs);
-  std::copy_n(tokens.data() + 1, T, targets);
+  std::copy_n(tokens.data(), T, batch.inputs.data<int32_t>() + b * T);
+  std::copy_n(tokens.data() + 1, T, batch.targets.data<int32_t>() + b * T);
+  if (batch.document_starts.empty()) return;
+  from.document_starts(place.position, batch.document_starts.data<int32_t>() + b * T);
 }
 
 }  // namespace anabranch

@@ -19,7 +19,10 @@
 namespace anabranch {
 
 struct Batch {
-  Tensor inputs, targets;        // int32 [B, T]; a target of -1 counts for nothing
+  Tensor inputs, targets;  // int32 [B, T]; a target of -1 counts for nothing
+  // int32 [B, T], if asked for: where in its row the document of each input begins; 0 if that is
+  // before the row. The last input of a document has the first token of the next as its target.
+  Tensor document_starts;
   int64_t first_sample = 0;      // the first sample of the step, over all ranks
   int64_t target_tokens = 0;     // targets that are not -1
   std::vector<int64_t> samples;  // [B] global sample numbers
@@ -32,6 +35,7 @@ struct LoaderOptions {
   int rank = 0, ranks = 1;
   uint64_t seed = 0;  // of the order
   Packing packing = Packing::kWindows;
+  bool document_starts = false;      // whether batches have them
   int64_t start_sample = 0;          // where to begin: what position() gave
   int prefetch = 4;                  // micro-batches read ahead
   std::vector<double> weights = {};  // of the sources; empty: as the data set says
@@ -73,7 +77,8 @@ class Loader {
  private:
   void read_ahead();
   [[nodiscard]] Batch read(int64_t number) const;
-  void read_sample(int64_t sample, int32_t* inputs, int32_t* targets) const;
+  // Reads sample `sample` into row `b`.
+  void read_sample(int64_t sample, int64_t b, Batch& batch) const;
   [[nodiscard]] int64_t first_of(int64_t number) const;
 
   const Dataset& dataset_;

@@ -11,7 +11,8 @@ struct ValidationOptions {
   int64_t T = 0;            // context
   int64_t micro_batch = 0;  // B, sequences of one rank at a time
   int rank = 0, ranks = 1;
-  int64_t max_tokens = 0;  // of all ranks, rounded down to whole windows but one; 0: all
+  int64_t max_tokens = 0;        // of all ranks, rounded down to whole windows but one; 0: all
+  bool document_starts = false;  // whether batches have them
 };
 
 // Windows of T tokens one after the other, shared out over ranks. Every rank has the same number of
@@ -19,7 +20,8 @@ struct ValidationOptions {
 // for any number of ranks.
 class Validation {
  public:
-  // `source` must outlive this. Throws data_error if it has no validation tokens.
+  // `source` must outlive this. Throws data_error if it has no validation tokens, or is asked for
+  // documents that it does not know.
   Validation(const DataSource& source, int64_t vocab_size, ValidationOptions options);
 
   // Batches of one rank.
@@ -35,6 +37,7 @@ class Validation {
   const DataSource& source_;
   int64_t vocab_size_;
   ValidationOptions options_;
+  std::vector<uint64_t> documents_;  // offsets, if asked for
   int64_t windows_ = 0, batches_ = 0, targets_ = 0;
 };
 

@@ -47,7 +47,7 @@ EvalReport measure(LoadedModel& loaded, const DataSource& source, const EvalWish
   const int64_t vocabulary = loaded.model->vocabulary();
   const Validation split(source, vocabulary,
                          {loaded.model->context(), wish.micro_batch, process.context().rank,
-                          process.context().size, max_tokens});
+                          process.context().size, max_tokens, loaded.config.data.document_mask});
   std::optional<Progress> progress;
   if (process.first()) {
     progress.emplace("eval " + source.name, static_cast<double>(split.batches()),
@@ -58,7 +58,7 @@ EvalReport measure(LoadedModel& loaded, const DataSource& source, const EvalWish
     if (progress) progress->update(static_cast<double>(i));
     if (i == split.batches()) return false;
     const Batch from = split.at(i++);
-    batch = {from.inputs, from.targets, 0};
+    batch = {from.inputs, from.targets, 0, from.document_starts};
     return true;
   };
   const std::vector<int32_t> bytes(loaded.tokenizer.token_bytes().begin(),

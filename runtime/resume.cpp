@@ -30,8 +30,13 @@ void check_model(const ModelConfig& saved, const ModelConfig& now) {
 }
 
 void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell) {
-  const std::string before = fact(manifest.facts, "config"), after = fact(wish.facts, "config");
-  if (!before.empty()) check_model(parse_config(before, "checkpoint").model, wish.config.model);
+  std::string before = fact(manifest.facts, "config");
+  const std::string after = fact(wish.facts, "config");
+  if (!before.empty()) {
+    const Config saved = parse_config(before, "checkpoint");
+    check_model(saved.model, wish.config.model);
+    before = dump_config(saved);  // with keys that are newer than the checkpoint
+  }
   for (const char* name : {"ranks", "threads", "build"}) {
     const std::string saved = fact(manifest.facts, name), now = fact(wish.facts, name);
     if (saved.empty() || now.empty() || saved == now) continue;

@@ -7,20 +7,20 @@ void check_device(const Tensor& qkv) {
   AB_CHECK(qkv.device().is_cpu(), "[attention] no kernel for this device in this build");
 }
 
-void forward(Tensor& y, Tensor& lse, const Tensor& qkv) {
+void forward(Tensor& y, Tensor& lse, const Tensor& qkv, const Tensor& first_key) {
   check_device(qkv);
-  cpu::attention_forward(y, lse, qkv);
+  cpu::attention_forward(y, lse, qkv, first_key);
 }
 
-void backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& y,
-              const Tensor& lse) {
+void backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const Tensor& first_key,
+              const Tensor& y, const Tensor& lse) {
   check_device(qkv);
-  cpu::attention_backward(dqkv, dy, qkv, y, lse);
+  cpu::attention_backward(dqkv, dy, qkv, first_key, y, lse);
 }
 
 }  // namespace
 
-Var attention(const Var& qkv, int64_t batch, int64_t heads) {
+Var attention(const Var& qkv, int64_t batch, int64_t heads, const Tensor& first_key) {
   const Tensor& x = qkv.value();
   AB_CHECK(batch > 0 && heads > 0, "[attention] batch is ", batch, " and heads ", heads,
            "; both must be positive");
@@ -29,15 +29,20 @@ Var attention(const Var& qkv, int64_t batch, int64_t heads) {
   AB_CHECK(x.dim(0) % batch == 0, "[attention] qkv has ", x.dim(0),
            " rows, not a multiple of batch ", batch);
   const int64_t tokens = x.dim(0) / batch;
+  AB_CHECK(first_key.empty() ||
+               (first_key.dtype() == DType::kI32 && first_key.shape() == Shape({batch, tokens})),
+           "[attention] first_key is ", first_key.shape(), " of ", name_of(first_key.dtype()),
+           " but needs [", batch, ", ", tokens, "] of i32");
   Tensor y = x.like({x.dim(0), x.dim(1) / 3}, x.dtype(), "attention");
   Tensor lse = x.like({batch, heads, tokens}, accumulator_of(x.dtype()), "attention lse");
-  forward(y, lse, x);
+  forward(y, lse, x, first_key);
   if (qkv.tape() == nullptr) return y;
-  return qkv.tape()->record("attention", y, {}, [qkv, y, lse](Tape& t, const Tensor& dy) {
+  const auto back = [qkv, first_key, y, lse](Tape& t, const Tensor& dy) {
     if (!t.wants(qkv)) return;
     GradSink dqkv = t.grad(qkv);
-    backward(dqkv, dy, qkv.value(), y, lse);
-  });
+    backward(dqkv, dy, qkv.value(), first_key, y, lse);
+  };
+  return qkv.tape()->record("attention", y, {}, back);
 }
 
 }  // namespace anabranch

@@ -130,7 +130,7 @@ struct Bf16Heads::State {
     for (Tensor* t : {&q, &dy}) *t = halves(kRow * width);
     for (Tensor* t : {&p, &ds}) *t = halves(kKeyBlock * kRow);
     for (Tensor* t : {&s, &dp}) *t = floats(kKeyBlock * kRow);
-    for (Tensor* t : {&max, &sum, &alpha, &lse, &delta}) *t = floats(kRow);
+    for (Tensor* t : {&max, &sum, &alpha, &lse, &delta, &first_keys}) *t = floats(kRow);
     gathered = floats(width * kRow);
   }
 
@@ -139,7 +139,8 @@ struct Bf16Heads::State {
     const Scores<float> block{.s = s.data<float>(),
                               .keys = std::min(kKeyBlock, rounded(keys, kKeyTile) - key),
                               .lanes = kRow,
-                              .offset = key - first};
+                              .offset = key - first,
+                              .first = bounded ? first_keys.data<float>() : nullptr};
     products.run(
         {block.keys, kRow, width, false, true, false, scale * std::numbers::log2e_v<float>},
         k.data<Bf16>() + key * width, q.data<Bf16>(), block.s);
@@ -149,6 +150,13 @@ struct Bf16Heads::State {
   // gathered[width, kRow] += a^T b for a [keys, width], b [keys, kRow].
   void gather(const Bf16* a, const Bf16* b, int64_t keys) {
     products.run({width, kRow, keys, true, false, true, 1}, a, b, gathered.data<float>());
+  }
+
+  // Takes the first keys of `rows` queries, of which the first is at key `first`.
+  void bound(const int32_t* first_key, int64_t first, int64_t rows) {
+    bounded = first_key != nullptr;
+    begin = bounded ? *first_key / kKeyTile * kKeyTile : 0;  // few sizes of blocks
+    if (bounded) load_first_keys(first_keys.data<float>(), first_key, rows, first);
   }
 
   void attend(int64_t first, int64_t rows);
@@ -164,13 +172,16 @@ struct Bf16Heads::State {
   Tensor gathered;  // [width, kRow]: y, or dq
   Tensor dk, dv;    // [padded, width], made by the first backward
   Tensor max, sum, alpha, lse, delta;
+  Tensor first_keys;  // [kRow], Scores::first if bounded
+  bool bounded = false;
+  int64_t begin = 0;  // where the keys of these queries begin, or a little before
 };
 
 void Bf16Heads::State::attend(int64_t first, int64_t rows) {
   gathered.fill_zero();
   sum.fill_zero();
   std::fill_n(max.data<float>(), kRow, -std::numeric_limits<float>::infinity());
-  for (int64_t key = 0; key < first + rows; key += kKeyBlock) {
+  for (int64_t key = begin; key < first + rows; key += kKeyBlock) {
     const Scores<float> block = score(first, first + rows, key);
     if (softmax_step(block, max.data<float>(), sum.data<float>(), alpha.data<float>())) {
       scale_lanes(gathered.data<float>(), width, kRow, alpha.data<float>());
@@ -182,7 +193,7 @@ void Bf16Heads::State::attend(int64_t first, int64_t rows) {
 
 void Bf16Heads::State::attend_back(int64_t first, int64_t rows) {
   gathered.fill_zero();
-  for (int64_t key = 0; key < first + rows; key += kKeyBlock) {
+  for (int64_t key = begin; key < first + rows; key += kKeyBlock) {
     const Scores<float> block = score(first, first + rows, key);
     const Bf16* const keys = k.data<Bf16>() + key * width;
     products.run({block.keys, kRow, width, false, true, false, 1}, v.data<Bf16>() + key * width,
@@ -218,6 +229,7 @@ void Bf16Heads::forward(const HeadForward<Bf16>& head) {
   for (int64_t i = 0; i < head.queries; i += kRow) {
     const int64_t rows = std::min(kRow, head.queries - i);
     pack(t.q.data<Bf16>(), head.q + i * head.q_stride, head.q_stride, rows, kRow, t.width);
+    t.bound(head.first_key == nullptr ? nullptr : head.first_key + i, head.past + i, rows);
     t.attend(head.past + i, rows);
     float* const inverse = t.alpha.data<float>();
     for (int64_t r = 0; r < kRow; ++r) {
@@ -258,6 +270,7 @@ void Bf16Heads::backward(const HeadBackward<Bf16>& head) {
     for (int64_t r = 0; r < rows; ++r) {
       t.lse.data<float>()[r] = head.l[i + r] * std::numbers::log2e_v<float>;
     }
+    t.bound(head.first_key == nullptr ? nullptr : head.first_key + i, i, rows);
     t.attend_back(i, rows);
     std::fill_n(t.alpha.data<float>(), kRow, t.scale);
     scale_lanes(t.gathered.data<float>(), t.width, kRow, t.alpha.data<float>());

@@ -39,16 +39,29 @@ template <class A>
   return static_cast<A>(std::numbers::log2e_v<double> / std::sqrt(static_cast<double>(width)));
 }
 
-// Calls f(first key, last key + 1, first lane) for runs of keys that are seen from the same vector
-// of lanes on: on the diagonal this leaves out what no lane sees.
+// Keys begin .. end - 1 of a tile, seen by none but the lanes lane .. lane_end - 1.
+struct Run {
+  int64_t begin, end, lane, lane_end;
+};
+
+// Calls f(run) for runs of keys that are seen by the same vectors of lanes: on the diagonal and
+// where documents meet this leaves out what no lane sees.
 template <class A, class F>
 void for_each_run(const Scores<A>& tile, const F& f) {
-  int64_t begin = 0;
-  while (begin < tile.keys) {
-    const int64_t lane = std::max<int64_t>(0, tile.offset + begin) / kVector<A> * kVector<A>;
-    const int64_t end = std::min(tile.keys, lane + kVector<A> - tile.offset);
-    f(begin, end, lane);
-    begin = end;
+  for (Run run{}; run.begin < tile.keys; run.begin = run.end) {
+    const int64_t place = tile.offset + run.begin;
+    run.lane = std::max<int64_t>(0, place) / kVector<A> * kVector<A>;
+    run.end = std::min(tile.keys, run.lane + kVector<A> - tile.offset);
+    run.lane_end = tile.lanes;
+    if (tile.first != nullptr) {
+      int64_t lane = run.lane + kVector<A>;
+      while (lane < tile.lanes && tile.first[lane] <= static_cast<A>(place)) lane += kVector<A>;
+      run.lane_end = lane;
+      if (lane < tile.lanes) {
+        run.end = std::min(run.end, static_cast<int64_t>(tile.first[lane]) - tile.offset);
+      }
+    }
+    f(run);
   }
 }
 
@@ -56,15 +69,15 @@ void for_each_run(const Scores<A>& tile, const F& f) {
 template <class A>
 void multiply_scores(const Scores<A>& tile, A* to, const A* a, const A* q, int64_t width) {
   constexpr int64_t kRow = kQueryTile<A>;
-  for_each_run(tile, [=](int64_t begin, int64_t end, int64_t lane) {
-    multiply_rows(Product<A>{.m = end - begin,
-                             .n = tile.lanes - lane,
+  for_each_run(tile, [=](const Run& run) {
+    multiply_rows(Product<A>{.m = run.end - run.begin,
+                             .n = run.lane_end - run.lane,
                              .k = width,
-                             .a = a + begin * width,
+                             .a = a + run.begin * width,
                              .a_stride = width,
-                             .b = q + lane,
+                             .b = q + run.lane,
                              .b_stride = kRow,
-                             .c = to + begin * kRow + lane,
+                             .c = to + run.begin * kRow + run.lane,
                              .c_stride = kRow,
                              .accumulate = false});
   });
@@ -74,15 +87,15 @@ void multiply_scores(const Scores<A>& tile, A* to, const A* a, const A* q, int64
 template <class A>
 void gather_by_query(const Scores<A>& tile, A* to, const A* s, const A* a, int64_t width) {
   constexpr int64_t kRow = kQueryTile<A>;
-  for_each_run(tile, [=](int64_t begin, int64_t end, int64_t lane) {
+  for_each_run(tile, [=](const Run& run) {
     multiply_columns(Product<A>{.m = width,
-                                .n = tile.lanes - lane,
-                                .k = end - begin,
-                                .a = a + begin * width,
+                                .n = run.lane_end - run.lane,
+                                .k = run.end - run.begin,
+                                .a = a + run.begin * width,
                                 .a_stride = width,
-                                .b = s + begin * kRow + lane,
+                                .b = s + run.begin * kRow + run.lane,
                                 .b_stride = kRow,
-                                .c = to + lane,
+                                .c = to + run.lane,
                                 .c_stride = kRow,
                                 .accumulate = true});
   });
@@ -93,15 +106,15 @@ template <class A>
 void gather_by_key(const Scores<A>& tile, A* to, const A* s, const A* b, int64_t queries,
                    int64_t width) {
   constexpr int64_t kRow = kQueryTile<A>;
-  for_each_run(tile, [=](int64_t begin, int64_t end, int64_t lane) {
-    multiply_rows(Product<A>{.m = end - begin,
+  for_each_run(tile, [=](const Run& run) {
+    multiply_rows(Product<A>{.m = run.end - run.begin,
                              .n = width,
-                             .k = queries - lane,
-                             .a = s + begin * kRow + lane,
+                             .k = std::min(queries, run.lane_end) - run.lane,
+                             .a = s + run.begin * kRow + run.lane,
                              .a_stride = kRow,
-                             .b = b + lane * width,
+                             .b = b + run.lane * width,
                              .b_stride = width,
-                             .c = to + begin * width,
+                             .c = to + run.begin * width,
                              .c_stride = width,
                              .accumulate = true});
   });
@@ -112,7 +125,9 @@ template <class A>
 struct QueryTile {
   A *q, *o, *s;                // [width, kQueryTile], the same, [kKeyTile, kQueryTile]
   A *max, *sum, *alpha;        // [kQueryTile]
+  A* first_keys;               // [kQueryTile], Scores::first; null: none
   const A *k, *v;              // [keys, width]
+  int64_t begin;               // the first key that a query sees
   int64_t first, rows, width;  // position of the first query, counted in keys; number of queries
 };
 
@@ -123,11 +138,12 @@ void attend(const QueryTile<A>& tile) {
   std::fill_n(tile.sum, kRow, A{0});
   std::fill_n(tile.max, kRow, -std::numeric_limits<A>::infinity());
   const int64_t keys = tile.first + tile.rows;
-  for (int64_t key = 0; key < keys; key += kKeyTile) {
+  for (int64_t key = tile.begin; key < keys; key += kKeyTile) {
     const Scores<A> scores{.s = tile.s,
                            .keys = std::min(kKeyTile, keys - key),
                            .lanes = padded<A>(tile.rows),
-                           .offset = key - tile.first};
+                           .offset = key - tile.first,
+                           .first = tile.first_keys};
     multiply_scores(scores, tile.s, tile.k + key * tile.width, tile.q, tile.width);
     if (softmax_step(scores, tile.max, tile.sum, tile.alpha)) {
       scale_lanes(tile.o, tile.width, scores.lanes, tile.alpha);
@@ -138,7 +154,7 @@ void attend(const QueryTile<A>& tile) {
 
 template <class A>
 int64_t forward_scratch(int64_t keys, int64_t width) {
-  return 2 * padded<A>(keys * width) + (2 * width + kKeyTile + 3) * kQueryTile<A>;
+  return 2 * padded<A>(keys * width) + (2 * width + kKeyTile + 4) * kQueryTile<A>;
 }
 
 template <class T>
@@ -155,8 +171,10 @@ void head_forward(const HeadForward<T>& head, Accumulator<T>* scratch) {
                     .max = arena.take(kRow),
                     .sum = arena.take(kRow),
                     .alpha = arena.take(kRow),
+                    .first_keys = head.first_key == nullptr ? nullptr : arena.take(kRow),
                     .k = k,
                     .v = v,
+                    .begin = 0,
                     .first = 0,
                     .rows = 0,
                     .width = width};
@@ -165,6 +183,10 @@ void head_forward(const HeadForward<T>& head, Accumulator<T>* scratch) {
   for (int64_t i = 0; i < head.queries; i += kRow) {
     tile.rows = std::min(kRow, head.queries - i);
     tile.first = head.past + i;
+    if (head.first_key != nullptr) {
+      tile.begin = head.first_key[i];
+      load_first_keys(tile.first_keys, head.first_key + i, tile.rows, tile.first);
+    }
     load_lanes(tile.q, Rows<const T>{head.q + i * head.q_stride, head.q_stride, tile.rows, width},
                score_scale<A>(width));
     attend(tile);
@@ -192,7 +214,7 @@ struct BackwardTiles {
     for (A** lanes : {&q_lanes, &do_lanes, &dq_lanes}) *lanes = arena.take(width * kRow);
     for (A** rows : {&q_rows, &do_rows}) *rows = arena.take(kRow * row);
     for (A** scores : {&s, &ds}) *scores = arena.take(kKeyTile * kRow);
-    for (A** lane : {&lse, &delta}) *lane = arena.take(kRow);
+    for (A** lane : {&lse, &delta, &first_keys}) *lane = arena.take(kRow);
   }
 
   int64_t width, row;
@@ -202,6 +224,7 @@ struct BackwardTiles {
   A *q_rows, *do_rows;               // [kQueryTile, row]
   A *s, *ds;                         // [kKeyTile, kQueryTile]
   A *lse, *delta;                    // [kQueryTile]
+  A* first_keys;                     // [kQueryTile], Scores::first
 };
 
 template <class T>
@@ -239,7 +262,7 @@ template <class A>
 int64_t backward_scratch(int64_t tokens, int64_t width) {
   const int64_t row = padded<A>(width);
   return 2 * padded<A>(tokens * width) + 2 * tokens * row +
-         (3 * width + 2 * row + 2 * kKeyTile + 2) * kQueryTile<A>;
+         (3 * width + 2 * row + 2 * kKeyTile + 3) * kQueryTile<A>;
 }
 
 template <class T>
@@ -256,11 +279,14 @@ void head_backward(const HeadBackward<T>& head, Accumulator<T>* scratch) {
   for (int64_t i = 0; i < tokens; i += kRow) {
     const int64_t rows = std::min(kRow, tokens - i);
     load_queries(t, head, i, rows);
-    for (int64_t key = 0; key < i + rows; key += kKeyTile) {
+    const bool bounded = head.first_key != nullptr;
+    if (bounded) load_first_keys(t.first_keys, head.first_key + i, rows, i);
+    for (int64_t key = bounded ? head.first_key[i] : 0; key < i + rows; key += kKeyTile) {
       const Scores<A> scores{.s = t.s,
                              .keys = std::min(kKeyTile, i + rows - key),
                              .lanes = padded<A>(rows),
-                             .offset = key - i};
+                             .offset = key - i,
+                             .first = bounded ? t.first_keys : nullptr};
       backward_tile(t, scores, key, rows);
     }
     std::fill_n(t.delta, kRow, scale);

@@ -18,7 +18,8 @@ struct HeadForward {
   Accumulator<T>* l;  // [queries] log-sum-exp of the scaled scores; may be null
   int64_t q_stride, kv_stride, y_stride;
   int64_t queries, width;
-  int64_t past = 0;  // keys before the first query, seen by all queries
+  int64_t past = 0;                    // keys before the first query
+  const int32_t* first_key = nullptr;  // [queries] that each sees, not decreasing; null: 0
 };
 
 template <class T>
@@ -34,7 +35,8 @@ struct HeadBackward {
   T* dv;
   int64_t qkv_stride, y_stride;  // of q, k, v, dq, dk, dv; of y, dy
   int64_t tokens, width;
-  bool accumulate;  // dq, dk, dv are added to
+  bool accumulate;           // dq, dk, dv are added to
+  const int32_t* first_key;  // as in HeadForward
 };
 
 class Bf16Heads;

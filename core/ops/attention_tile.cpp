@@ -148,25 +148,57 @@ struct LaneNumbers {
 template <class A>
 inline constexpr LaneNumbers<A> kLaneNumbers;
 
-// Sets x to `hidden` in the lanes that do not see the key that starts at lane `first`.
-template <class A>
-[[gnu::always_inline]] inline void hide(Vec<A>& x, int64_t v, int64_t first, A hidden) {
-  const Vec<A> bound = Vec<A>{} + static_cast<A>(first);
-  x = at(kLaneNumbers<A>.values, v) >= bound ? x : Vec<A>{} + hidden;
+// Whether a tile has first keys is known at compile time below: the loops without them are the
+// hotter, and stay as they would be alone.
+
+// Sets x to `hidden` in the lanes that do not see key j.
+template <bool kBounded, class A>
+[[gnu::always_inline]] inline void hide(Vec<A>& x, const Scores<A>& tile, int64_t v, int64_t j,
+                                        A hidden) {
+  const Vec<A> key = Vec<A>{} + static_cast<A>(j + tile.offset);
+  if constexpr (kBounded) {
+    // One comparison: of two that are joined GCC makes a comparison for each lane.
+    Vec<A> outside = key - at(kLaneNumbers<A>.values, v);
+    const Vec<A> early = at(tile.first, v) - key;
+    outside = early > outside ? early : outside;
+    x = outside <= 0 ? x : Vec<A>{} + hidden;
+  } else {
+    x = at(kLaneNumbers<A>.values, v) >= key ? x : Vec<A>{} + hidden;
+  }
 }
 
-// Keys of a tile that every lane sees.
-template <class A>
-[[gnu::always_inline]] inline int64_t seen_by_all(const Scores<A>& tile) {
-  return std::clamp<int64_t>(1 - tile.offset, 0, tile.keys);
+// The keys of a tile as one vector of lanes sees them: none before `begin`, all lanes those of
+// `whole` .. `full` - 1, some lanes the others.
+struct Seen {
+  int64_t begin, whole, full;
+};
+
+template <bool kBounded, class A>
+[[gnu::always_inline]] inline Seen seen_by(const Scores<A>& tile, int64_t v) {
+  Seen seen{0, 0, std::clamp<int64_t>(1 - tile.offset, 0, tile.keys)};
+  if constexpr (kBounded) {
+    const A* const first = tile.first + v * kVector<A>;
+    const auto key = [&](A bound) {
+      return std::clamp<int64_t>(static_cast<int64_t>(bound) - tile.offset, 0, tile.keys);
+    };
+    seen.begin = key(first[0]);
+    seen.whole = key(first[kVector<A> - 1]);
+  }
+  return seen;
 }
 
-template <class A>
-[[gnu::always_inline]] inline void maxima(const Scores<A>& tile, int64_t v, Vec<A>& max) {
+template <bool kBounded, class A>
+[[gnu::always_inline]] inline void maxima(const Scores<A>& tile, int64_t v, const Seen& seen,
+                                          Vec<A>& max) {
   constexpr int64_t kRow = kQueryTile<A>;
-  const int64_t full = seen_by_all(tile);
+  const int64_t full = seen.full;
   Vec<A> other[4] = {max, max, max, max};  // independent chains hide the latency
-  int64_t j = 0;
+  int64_t j = seen.begin;
+  for (; j < seen.whole; ++j) {
+    Vec<A> s = at(tile.s + j * kRow, v);
+    hide<kBounded, A>(s, tile, v, j, -std::numeric_limits<A>::infinity());
+    max = s > max ? s : max;
+  }
   for (; j + 4 <= full; j += 4) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
@@ -182,26 +214,43 @@ template <class A>
   }
   for (; j < tile.keys; ++j) {
     Vec<A> s = at(tile.s + j * kRow, v);
-    hide<A>(s, v, j + tile.offset, -std::numeric_limits<A>::infinity());
+    hide<kBounded, A>(s, tile, v, j, -std::numeric_limits<A>::infinity());
     max = s > max ? s : max;
   }
 }
 
-template <class A>
+// s = 2^(s - max), 0 where key j is not seen.
+template <bool kBounded, class A>
+[[gnu::always_inline]] inline void weigh_edge(const Scores<A>& tile, int64_t v, int64_t j,
+                                              const Vec<A>& max, Vec<A>& sum) {
+  Vec<A>& s = at(tile.s + j * kQueryTile<A>, v);
+  Vec<A> p = s - max;
+  exp2_of(p);
+  hide<kBounded, A>(p, tile, v, j, 0);
+  s = p;
+  sum += p;
+}
+
+template <bool kBounded, class A>
 [[gnu::always_inline]] inline bool softmax_tile(const Scores<A>& tile, A* m, A* l, A* alpha) {
   constexpr int64_t kRow = kQueryTile<A>;
-  const int64_t full = seen_by_all(tile);
   bool changed = false;
   for (int64_t v = 0; v < tile.lanes / kVector<A>; ++v) {
+    const Seen seen = seen_by<kBounded>(tile, v);
     const Vec<A> old = at(m, v);
     Vec<A> max = old;
-    maxima(tile, v, max);
-    Vec<A> factor = old - max;
+    maxima<kBounded>(tile, v, seen, max);
+    // Both are -infinity in a lane that has seen no key yet.
+    Vec<A> factor = old == max ? Vec<A>{} : old - max;
     for (int i = 0; i < kVector<A>; ++i) changed = changed || max[i] != old[i];
     exp2_of(factor);
     Vec<A> sums[2] = {at(l, v) * factor, Vec<A>{}};
     int64_t j = 0;
-    for (; j + 2 <= full; j += 2) {
+    if constexpr (kBounded) {
+      for (; j < seen.begin; ++j) at(tile.s + j * kRow, v) = Vec<A>{};
+      for (; j < seen.whole; ++j) weigh_edge<kBounded>(tile, v, j, max, sums[0]);
+    }
+    for (; j + 2 <= seen.full; j += 2) {
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
         Vec<A>& s = at(tile.s + (j + i) * kRow, v);
@@ -211,14 +260,7 @@ template <class A>
         sums[i] += p;
       }
     }
-    for (; j < tile.keys; ++j) {
-      Vec<A>& s = at(tile.s + j * kRow, v);
-      Vec<A> p = s - max;
-      exp2_of(p);
-      hide<A>(p, v, j + tile.offset, 0);
-      s = p;
-      sums[0] += p;
-    }
+    for (; j < tile.keys; ++j) weigh_edge<kBounded>(tile, v, j, max, sums[0]);
     at(m, v) = max;
     at(alpha, v) = factor;
     at(l, v) = sums[0] + sums[1];
@@ -226,22 +268,31 @@ template <class A>
   return changed;
 }
 
-template <class A>
+template <bool kBounded, class A>
 [[gnu::always_inline]] inline void gradient_tile(const Scores<A>& tile, A* dp, const A* lse,
                                                  const A* delta) {
   constexpr int64_t kRow = kQueryTile<A>;
-  const int64_t full = seen_by_all(tile);
   const int64_t vectors = tile.lanes / kVector<A>;
+  const int64_t full = seen_by<kBounded>(tile, 0).full;
+  const int64_t whole = seen_by<kBounded>(tile, vectors - 1).whole;
+  int64_t seeing = kBounded ? 0 : vectors;
   for (int64_t j = 0; j < tile.keys; ++j) {
-    for (int64_t v = 0; v < vectors; ++v) {
+    if constexpr (kBounded) {
+      const auto key = static_cast<A>(j + tile.offset);
+      while (seeing < vectors && tile.first[seeing * kVector<A>] <= key) ++seeing;
+      for (int64_t v = seeing; v < vectors; ++v) {
+        at(tile.s + j * kRow, v) = at(dp + j * kRow, v) = Vec<A>{};
+      }
+    }
+    for (int64_t v = 0; v < seeing; ++v) {
       Vec<A>& s = at(tile.s + j * kRow, v);
       Vec<A>& d = at(dp + j * kRow, v);
       Vec<A> p = s - at(lse, v);
       exp2_of(p);
       Vec<A> ds = p * (d - at(delta, v));
-      if (j >= full) {
-        hide<A>(p, v, j + tile.offset, 0);
-        hide<A>(ds, v, j + tile.offset, 0);
+      if (j >= full || (kBounded && j < whole)) {
+        hide<kBounded, A>(p, tile, v, j, 0);
+        hide<kBounded, A>(ds, tile, v, j, 0);
       }
       s = p;
       d = ds;
@@ -263,12 +314,17 @@ AB_CLONES void multiply_rows(const Product<float>& p) { multiply<float, true>(p)
 AB_CLONES void multiply_columns(const Product<float>& p) { multiply<float, false>(p); }
 
 AB_CLONES bool softmax_step(const Scores<float>& tile, float* m, float* l, float* alpha) {
-  return softmax_tile(tile, m, l, alpha);
+  return tile.first == nullptr ? softmax_tile<false>(tile, m, l, alpha)
+                               : softmax_tile<true>(tile, m, l, alpha);
 }
 
 AB_CLONES void softmax_gradient(const Scores<float>& tile, float* dp, const float* lse,
                                 const float* delta) {
-  gradient_tile(tile, dp, lse, delta);
+  if (tile.first == nullptr) {
+    gradient_tile<false>(tile, dp, lse, delta);
+  } else {
+    gradient_tile<true>(tile, dp, lse, delta);
+  }
 }
 
 AB_CLONES void scale_lanes(float* x, int64_t rows, int64_t lanes, const float* scale) {
@@ -280,12 +336,17 @@ AB_CLONES void multiply_rows(const Product<double>& p) { multiply<double, true>(
 AB_CLONES void multiply_columns(const Product<double>& p) { multiply<double, false>(p); }
 
 bool softmax_step(const Scores<double>& tile, double* m, double* l, double* alpha) {
-  return softmax_tile(tile, m, l, alpha);
+  return tile.first == nullptr ? softmax_tile<false>(tile, m, l, alpha)
+                               : softmax_tile<true>(tile, m, l, alpha);
 }
 
 void softmax_gradient(const Scores<double>& tile, double* dp, const double* lse,
                       const double* delta) {
-  gradient_tile(tile, dp, lse, delta);
+  if (tile.first == nullptr) {
+    gradient_tile<false>(tile, dp, lse, delta);
+  } else {
+    gradient_tile<true>(tile, dp, lse, delta);
+  }
 }
 
 void scale_lanes(double* x, int64_t rows, int64_t lanes, const double* scale) {

@@ -7,13 +7,13 @@
 
 namespace anabranch {
 
-Samples::Samples(const DataSource& source, Packing packing, int64_t T)
-    : tokens_(source.train), T_(T) {
+Samples::Samples(const DataSource& source, Packing packing, int64_t T, bool documents)
+    : tokens_(source.train), packing_(packing), T_(T) {
   if (T < 1) throw config_error("a context of ", T, " tokens; expected at least 1");
+  if (documents || packing == Packing::kBestFit) documents_ = tokens_.document_offsets();
   if (packing == Packing::kWindows) {
     count_ = std::max<int64_t>(0, (tokens_.tokens() - 1) / T);
   } else {
-    documents_ = tokens_.document_offsets();
     auto kept = read_rows(rows_path(source.folder, T), documents_, T + 1);
     rows_ = kept ? *std::move(kept) : best_fit_rows(documents_, T + 1);
     count_ = rows_.rows();
@@ -27,7 +27,7 @@ Samples::Samples(const DataSource& source, Packing packing, int64_t T)
 template <class F>
 void Samples::for_pieces(int64_t sample, const F& f) const {
   AB_CHECK(sample >= 0 && sample < count_, "sample ", sample, " of ", count_);
-  if (documents_.empty()) {
+  if (packing_ == Packing::kWindows) {
     f(sample * T_, T_ + 1);
     return;
   }
@@ -47,6 +47,16 @@ void Samples::read(int64_t sample, int32_t* to) const {
   for_pieces(sample, [&](int64_t first, int64_t count) {
     tokens_.read(first, count, to);
     to += count;
+  });
+}
+
+void Samples::document_starts(int64_t sample, int32_t* to) const {
+  AB_CHECK(!documents_.empty(), "samples that do not know their documents");
+  int64_t at = 0;
+  for_pieces(sample, [&](int64_t first, int64_t count) {
+    count = std::min(count, T_ - at);
+    anabranch::document_starts(documents_, first, count, static_cast<int32_t>(at), to + at);
+    at += count;
   });
 }
 

@@ -19,13 +19,19 @@ class Samples {
  public:
   // Cuts the training split of `source`, which must outlive this. For kBestFit the row table is
   // read from beside the shards if it is there, else worked out. Throws data_error if the split has
-  // not a single sample of T + 1 tokens, or does not know its documents.
-  Samples(const DataSource& source, Packing packing, int64_t T);
+  // not a single sample of T + 1 tokens, or is to be cut by documents it does not know.
+  //
+  //   documents  for document_starts; kBestFit knows them anyway
+  Samples(const DataSource& source, Packing packing, int64_t T, bool documents = false);
 
   [[nodiscard]] int64_t count() const { return count_; }
 
   // The T + 1 tokens of a sample.
   void read(int64_t sample, int32_t* to) const;
+
+  // Where in the sample the document of each of its first T tokens begins; 0 if it began before the
+  // sample. A document begins with the token that the tokenizer begins documents with.
+  void document_starts(int64_t sample, int32_t* to) const;
 
   // "file, token n" of the i-th token of a sample, for messages.
   [[nodiscard]] std::string where(int64_t sample, int64_t i) const;
@@ -36,8 +42,9 @@ class Samples {
   void for_pieces(int64_t sample, const F& f) const;
 
   const TokenStream& tokens_;
+  Packing packing_;
   int64_t T_, count_ = 0;
-  std::vector<uint64_t> documents_;  // offsets; kBestFit only
+  std::vector<uint64_t> documents_;  // offsets; empty if not asked for
   RowTable rows_;                    // kBestFit only
 };
 

@@ -151,7 +151,7 @@ void ShardReader::read(int64_t first, int64_t count, int32_t* to) const {
 std::vector<uint64_t> ShardReader::document_offsets() const {
   if (documents_ < 0) {
     throw data_error(path(), " does not say where its documents begin; build shards from text, or ",
-                     "use packing: windows");
+                     "use packing: windows without a document mask");
   }
   std::vector<uint64_t> offsets(static_cast<size_t>(documents_ + 1));
   file_->read(documents_offset_, offsets.data(), offsets.size() * sizeof(uint64_t));

@@ -45,4 +45,18 @@ std::vector<uint64_t> TokenStream::document_offsets() const {
   return all;
 }
 
+void document_starts(std::span<const uint64_t> document_offsets, int64_t first, int64_t count,
+                     int32_t base, int32_t* to) {
+  const auto place = static_cast<uint64_t>(first);
+  auto next = std::upper_bound(document_offsets.begin(), document_offsets.end(), place);
+  int32_t start = base;
+  for (int32_t i = 0; i < count; ++i) {
+    // Documents without tokens begin where the next one does.
+    for (; next != document_offsets.end() && *next == place + static_cast<uint64_t>(i); ++next) {
+      start = base + i;
+    }
+    to[i] = start;
+  }
+}
+
 }  // namespace anabranch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,13 @@ class TokenStream {
   std::vector<ShardReader> shards_;
   std::vector<int64_t> begins_ = {0};  // [shards + 1]
 };
+
+// Where the document of each of `count` tokens from token `first` on begins, counted from `first`
+// and not below 0, plus `base`.
+//
+//   document_offsets  [documents + 1], as of a TokenStream
+//   to                [count]
+void document_starts(std::span<const uint64_t> document_offsets, int64_t first, int64_t count,
+                     int32_t base, int32_t* to);
 
 }  // namespace anabranch

@@ -16,6 +16,8 @@
 namespace anabranch {
 namespace {
 
+constexpr int64_t kMeanDocument = 256;  // tokens
+
 // Operations and bytes of a forward and of its backward.
 struct Figures {
   double flops = 0, bytes = 0, backward_flops = 0, backward_bytes = 0;
@@ -127,6 +129,27 @@ class OpsBench {
     const double product = static_cast<double>(N_) * static_cast<double>((T + 1) * C);
     both("attention", {2 * product, bytes(4 * N_ * C), 5 * product, bytes(8 * N_ * C)}, C,
          [&](Tape* tape) { return attention(on(tape, qkv), B_, model_.heads); });
+    const Tensor starts = document_starts();
+    double pairs = 0;
+    for (int64_t n = 0; n < N_; ++n) {
+      pairs += static_cast<double>(n % T - starts.data<int32_t>()[n] + 1);
+    }
+    const double seen = 2 * pairs * static_cast<double>(C);
+    both("attention in documents", {2 * seen, bytes(4 * N_ * C), 5 * seen, bytes(8 * N_ * C)}, C,
+         [&](Tape* tape) { return attention(on(tape, qkv), B_, model_.heads, starts); });
+  }
+
+  // Sequences cut from documents of 1 to 2 kMeanDocument - 1 tokens, one after the other.
+  [[nodiscard]] Tensor document_starts() const {
+    const int64_t T = model_.context;
+    Tensor starts({B_, T}, DType::kI32, pool_, "bench");
+    int64_t start = 0, next = 0;
+    for (int64_t n = 0; n < N_; ++n) {
+      if (n % T == 0 || n == next) start = n % T;
+      if (n == next) next += 1 + philox(2, static_cast<uint64_t>(n))[0] % (2 * kMeanDocument - 1);
+      starts.data<int32_t>()[n] = static_cast<int32_t>(start);
+    }
+    return starts;
   }
 
   void elementwise() {

@@ -14,11 +14,12 @@ namespace anabranch {
 struct OpTiming {
   std::string name;    // "qkv dw", "attention backward"
   double seconds = 0;  // median
-  double flops = 0;    // of products, attention's causal half; 0: not counted
+  double flops = 0;    // of products, attention's causal part; 0: not counted
   double bytes = 0;    // that the op has to read and write at least
 };
 
-// Times a block's linear products (y = x w^T + b, dx = dy w, dw += dy^T x), attention, norms, GELU
+// Times a block's linear products (y = x w^T + b, dx = dy w, dw += dy^T x), attention, attention
+// within documents of 256 tokens on average (the operations of what it sees counted), norms, GELU
 // and addition, the embedding, the head with its loss, AdamW and the squared norm of a block's
 // matrices, for one micro-batch in the configured precision. A backward op is what its tape runs:
 // all its gradients, parameters' ones added to.

@@ -1,4 +1,5 @@
-// A training step on random tokens, which needs no data set: what the benches time.
+// A training step on random tokens, which needs no data set: what the benches time. A sequence is
+// one document, whatever data.document_mask says.
 #pragma once
 
 #include "runtime/train_step.h"

@@ -46,7 +46,7 @@ struct DataConfig {
   std::vector<SourceConfig> sources;
   int64_t seed = 1, prefetch = 4;
   Packing packing = Packing::kWindows;
-  bool verify = true;
+  bool document_mask = false, verify = true;
 
   void visit(auto&& f) {
     f("path", path, "data directory: holds dataset.json and the shards");
@@ -54,6 +54,8 @@ struct DataConfig {
       "other shares of the sources than the data set's: list of {name, weight}");
     f("seed", seed, int64_t{0}, kMaxCount, "seed of the order of samples");
     f("packing", packing, "how documents become samples");
+    f("document_mask", document_mask,
+      "attend within a document only, in validation too; positions go on across documents");
     f("prefetch", prefetch, int64_t{1}, int64_t{1024}, "micro-batches read ahead");
     f("verify", verify, "read every shard at start and check its checksums and token ids");
   }

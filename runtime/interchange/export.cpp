@@ -75,6 +75,7 @@ void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batc
   Loader loader(dataset, options);
   Hdf5Writer file(path.string());
   file.add("tokens", Hdf5Type::kI32, {batches, B, T + 1});
+  if (c.data.document_mask) file.add("document_starts", Hdf5Type::kI32, {batches, B, T});
   file.lay_out();
   std::vector<int32_t> rows(static_cast<size_t>(B * (T + 1)));
   const auto bytes = static_cast<int64_t>(rows.size() * sizeof(int32_t));
@@ -86,6 +87,9 @@ void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batc
       rows[static_cast<size_t>(b * (T + 1) + T)] = batch.targets.data<int32_t>()[b * T + T - 1];
     }
     (void)file.write("tokens", rows.data(), bytes, i * bytes);
+    if (batch.document_starts.empty()) continue;
+    const auto size = static_cast<int64_t>(batch.document_starts.span<int32_t>().size_bytes());
+    (void)file.write("document_starts", batch.document_starts.data<int32_t>(), size, i * size);
   }
   file.commit();
 }

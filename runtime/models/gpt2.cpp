@@ -109,9 +109,9 @@ Var Gpt2::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key) {
   x = drop(x, options_.layers, 0);
   for (int64_t l = 0; l < options_.layers; ++l) {
     Gpt2Block& block = blocks_[static_cast<size_t>(l)];
-    const BlockContext context{
-        [B, heads = options_.heads](const Var& qkv) { return attention(qkv, B, heads); },
-        [drop, l](const Var& v, int site) { return drop(v, l, site); }};
+    const BlockContext context{[B, heads = options_.heads, starts = batch.document_starts](
+                                   const Var& qkv) { return attention(qkv, B, heads, starts); },
+                               [drop, l](const Var& v, int site) { return drop(v, l, site); }};
     const auto run = [&block, context](const Var& v) { return block(v, context); };
     x = options_.recompute ? recompute(x, run) : run(x);
   }

@@ -1,4 +1,5 @@
-// GPT-2: learned positions, pre-norm blocks, biases everywhere, a tied head without bias.
+// GPT-2: learned positions, pre-norm blocks, biases everywhere, a tied head without bias. With a
+// document mask attention stays within documents; positions go on from one to the next.
 //
 //   x_0     = E[ids] + P[positions]
 //   h       = x_l + W_o attention(W_qkv LN_1(x_l))
@@ -69,6 +70,8 @@ class Gpt2 final : public Model {
                 DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
+
+  [[nodiscard]] bool masks_documents() const override { return true; }
 
   [[nodiscard]] int64_t context() const override { return options_.context; }
 

@@ -18,6 +18,9 @@ struct MicroBatch {
   Tensor inputs;   // [B, T] int32
   Tensor targets;  // [B, T] int32, the token that follows each input; -1 is not counted
   int64_t first_sample = 0;
+  // [B, T] int32, not decreasing: where in its sequence the document of each input begins, for
+  // models that mask documents. Empty: attention crosses documents.
+  Tensor document_starts = {};
 };
 
 // What random numbers of a step are keyed by, besides layer and global row.
@@ -27,7 +30,7 @@ struct StepKey {
 };
 
 // Parameters and arithmetic of one model. A multiply-add counts as two operations; attention counts
-// the causal half; recomputation is not counted.
+// the causal half, also where a document mask leaves part of it out; recomputation is not counted.
 struct ModelCost {
   int64_t parameters = 0;
   int64_t non_embedding_parameters = 0;
@@ -63,6 +66,10 @@ class Model {
   virtual Tensor decode(const Tensor& ids, std::span<const int64_t> new_tokens,
                         DecodeState& state) = 0;
   [[nodiscard]] virtual DecodeState decode_state(int64_t batch, int64_t tokens) const = 0;
+
+  // Whether document_starts is heeded: then what a token gives depends on the tokens of its own
+  // document alone, besides its position in the sequence.
+  [[nodiscard]] virtual bool masks_documents() const { return false; }
 
   [[nodiscard]] virtual ModelCost cost() const = 0;
   [[nodiscard]] virtual int64_t context() const = 0;

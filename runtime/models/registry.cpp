@@ -1,8 +1,24 @@
 #include "runtime/models/registry.h"
 
+#include "core/base/error.h"
 #include "runtime/models/gpt2.h"
 
 namespace anabranch {
+namespace {
+
+std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
+  const ModelConfig& m = config.model;
+  switch (m.type) {
+    case ModelType::kGpt2:
+      return std::make_unique<Gpt2>(Gpt2Options{m.layers, m.width, m.heads, m.context, vocabulary,
+                                                m.ffn_width, static_cast<float>(m.dropout),
+                                                m.norm_eps, m.gelu, m.recompute,
+                                                compute_type(config.train.precision)});
+  }
+  AB_FAIL("unknown model type ", static_cast<int>(m.type));
+}
+
+}  // namespace
 
 DType compute_type(Precision precision) {
   switch (precision) {
@@ -17,16 +33,16 @@ DType compute_type(Precision precision) {
 
 DType master_type(Precision precision) { return accumulator_of(compute_type(precision)); }
 
+void check_data_fits(const Config& config, const Model& model) {
+  if (!config.data.document_mask || model.masks_documents()) return;
+  throw config_error("data.document_mask is true, and a ", word_of(config.model.type),
+                     " model cannot keep documents apart: leave it false, or take another model");
+}
+
 std::unique_ptr<Model> make_model(const Config& config, int64_t vocabulary) {
-  const ModelConfig& m = config.model;
-  switch (m.type) {
-    case ModelType::kGpt2:
-      return std::make_unique<Gpt2>(Gpt2Options{m.layers, m.width, m.heads, m.context, vocabulary,
-                                                m.ffn_width, static_cast<float>(m.dropout),
-                                                m.norm_eps, m.gelu, m.recompute,
-                                                compute_type(config.train.precision)});
-  }
-  AB_FAIL("unknown model type ", static_cast<int>(m.type));
+  std::unique_ptr<Model> model = model_of(config, vocabulary);
+  check_data_fits(config, *model);
+  return model;
 }
 
 }  // namespace anabranch

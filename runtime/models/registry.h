@@ -9,8 +9,11 @@
 namespace anabranch {
 
 // The model that a configuration describes, with no memory for its parameters yet.
-// Throws Error (config, 78) if the sizes do not go together.
+// Throws Error (config, 78) if the sizes do not go together, or as check_data_fits.
 std::unique_ptr<Model> make_model(const Config& config, int64_t vocabulary);
+
+// Throws Error (config, 78) if the model cannot heed what the data section asks of it.
+void check_data_fits(const Config& config, const Model& model);
 
 // The type of activations and of matrices in a run, and of its master weights.
 [[nodiscard]] DType compute_type(Precision precision);

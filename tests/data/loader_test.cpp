@@ -31,8 +31,13 @@ struct Loading : testing::Test {
     build_shards(tokenizer, options);
   }
 
-  // One row of a batch: its sample number, inputs and targets.
-  using Row = std::pair<std::vector<int32_t>, std::vector<int32_t>>;
+  // One row of a batch: inputs, targets, where documents begin.
+  struct Row {
+    std::vector<int32_t> first, second, starts;
+    bool operator==(const Row&) const = default;
+  };
+
+  // By sample number.
   using Rows = std::map<int64_t, Row>;
 
   static void add_rows(const Batch& batch, Rows& rows) {
@@ -40,7 +45,9 @@ struct Loading : testing::Test {
       const auto begin = static_cast<int64_t>(b) * kT;
       const int32_t* in = batch.inputs.data<int32_t>() + begin;
       const int32_t* out = batch.targets.data<int32_t>() + begin;
-      EXPECT_TRUE(rows.emplace(batch.samples[b], Row{{in, in + kT}, {out, out + kT}}).second);
+      const int32_t* start = batch.document_starts.data<int32_t>() + begin;
+      const Row row{{in, in + kT}, {out, out + kT}, {start, start + kT}};
+      EXPECT_TRUE(rows.emplace(batch.samples[b], row).second);
     }
   }
 
@@ -57,6 +64,7 @@ struct Loading : testing::Test {
                               .ranks = ranks,
                               .seed = 5,
                               .packing = packing,
+                              .document_starts = true,
                               .start_sample = start});
       for (int64_t step = 0; step < count; ++step) {
         EXPECT_EQ(loader.position(), start + step * 12);
@@ -89,10 +97,12 @@ TEST_F(Loading, TheSameGlobalBatchForAnyNumberOfRanks) {
 
 TEST_F(Loading, OneIntegerRestoresThePosition) {
   const Dataset dataset = Dataset::open(folder.path("two"));
-  Rows all = steps(dataset, 2, 3, 0, 70);
-  for (const int64_t step : {1, 33, 69}) {
-    const Rows rest = steps(dataset, 3, 1, step * 12, 70 - step);
-    EXPECT_EQ(rest, Rows(all.lower_bound(step * 12), all.end())) << step;
+  for (const Packing packing : {Packing::kWindows, Packing::kBestFit}) {
+    Rows all = steps(dataset, 2, 3, 0, 70, packing);
+    for (const int64_t step : {1, 33, 69}) {
+      const Rows rest = steps(dataset, 3, 1, step * 12, 70 - step, packing);
+      EXPECT_EQ(rest, Rows(all.lower_bound(step * 12), all.end())) << step;
+    }
   }
 }
 
@@ -126,6 +136,108 @@ TEST_F(Loading, BestFitRowsBeginWithADocument) {
   write_row_tables(dataset, kT);
   EXPECT_TRUE(std::filesystem::exists(rows_path(folder.path("one"), kT)));
   EXPECT_EQ(steps(dataset, 1, 1, 0, 10, Packing::kBestFit), rows);
+}
+
+// 257 begins each document and is nowhere else in this text.
+TEST_F(Loading, ADocumentStartsWithItsFirstToken) {
+  const Dataset dataset = Dataset::open(folder.path("two"));
+  for (const Packing packing : {Packing::kWindows, Packing::kBestFit}) {
+    for (const auto& [sample, row] : steps(dataset, 2, 1, 0, 60, packing)) {
+      int32_t start = 0;
+      for (size_t t = 0; t < kT; ++t) {
+        if (row.first[t] == 257) start = static_cast<int32_t>(t);
+        ASSERT_EQ(row.starts[t], start) << sample << " " << t;
+      }
+    }
+  }
+}
+
+// Documents of 3, 5, 0, 2, 9 and 4 tokens over two shards, each token the number of its document.
+struct DocumentStarts : testing::Test {
+  DocumentStarts() {
+    write_shard(folder.path("a.h5"), facts, std::vector<uint32_t>{0, 0, 0, 1, 1, 1, 1, 1},
+                std::vector<uint64_t>{0, 3, 8, 8});
+    write_shard(folder.path("b.h5"), facts,
+                std::vector<uint32_t>{3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5},
+                std::vector<uint64_t>{0, 2, 11, 15});
+  }
+
+  // Inputs and starts of all samples of 6 tokens.
+  std::set<std::pair<std::vector<int32_t>, std::vector<int32_t>>> samples(Packing packing) {
+    const Dataset dataset =
+        Dataset::open_files({folder.path("a.h5"), folder.path("b.h5")}, {}, facts);
+    Loader loader(dataset, {.T = 6, .micro_batch = 1, .packing = packing, .document_starts = true});
+    std::set<std::pair<std::vector<int32_t>, std::vector<int32_t>>> all;
+    for (int64_t i = 0; i < loader.samples_per_epoch(); ++i) {
+      const Batch batch = loader.next();
+      const int32_t* in = batch.inputs.data<int32_t>();
+      const int32_t* start = batch.document_starts.data<int32_t>();
+      all.insert({{in, in + 6}, {start, start + 6}});
+    }
+    return all;
+  }
+
+  Folder folder;
+  const TokenizerFacts facts{"t", "", 6, 0, 0};
+};
+
+TEST_F(DocumentStarts, InWindows) {
+  const decltype(samples(Packing::kWindows)) want = {
+      {{0, 0, 0, 1, 1, 1}, {0, 0, 0, 3, 3, 3}},   // tokens 0 .. 5
+      {{1, 1, 3, 3, 4, 4}, {0, 0, 2, 2, 4, 4}},   // 6 .. 11, across the shards
+      {{4, 4, 4, 4, 4, 4}, {0, 0, 0, 0, 0, 0}}};  // 12 .. 17
+  EXPECT_EQ(samples(Packing::kWindows), want);
+}
+
+// Rows of 7 tokens: documents 1 and 3 fill one, 5 and 0 another; 7 of the 9 of 4 are the last.
+TEST_F(DocumentStarts, InBestFitRows) {
+  const decltype(samples(Packing::kBestFit)) want = {{{1, 1, 1, 1, 1, 3}, {0, 0, 0, 0, 0, 5}},
+                                                     {{5, 5, 5, 5, 0, 0}, {0, 0, 0, 0, 4, 4}},
+                                                     {{4, 4, 4, 4, 4, 4}, {0, 0, 0, 0, 0, 0}}};
+  EXPECT_EQ(samples(Packing::kBestFit), want);
+}
+
+TEST_F(DocumentStarts, InValidation) {
+  const Dataset dataset = Dataset::open_files({folder.path("a.h5")}, {folder.path("b.h5")}, facts);
+  const Validation split(dataset.sources()[0], 6,
+                         {.T = 6, .micro_batch = 2, .document_starts = true});
+  ASSERT_EQ(split.batches(), 2);
+  const auto starts = [&](int64_t i) {
+    const Batch batch = split.at(i);
+    const auto all = batch.document_starts.span<int32_t>();
+    return std::vector<int32_t>(all.begin(), all.end());
+  };
+  EXPECT_EQ(starts(0), (std::vector<int32_t>{0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 5}));
+  // The window ends with the split's 15th token, which is no input; the next window is not there.
+  const std::vector<int32_t> last = starts(1);
+  EXPECT_EQ(std::vector<int32_t>(last.begin(), last.begin() + 2), (std::vector<int32_t>{0, 0}));
+  EXPECT_TRUE(std::is_sorted(last.begin(), last.begin() + 6));
+  EXPECT_EQ(std::vector<int32_t>(last.begin() + 6, last.end()), std::vector<int32_t>(6, 0));
+}
+
+TEST_F(DocumentStarts, AreOnlyGivenIfAskedFor) {
+  const Dataset dataset = Dataset::open_files({folder.path("a.h5")}, {folder.path("b.h5")}, facts);
+  Loader loader(dataset, {.T = 6, .micro_batch = 1});
+  EXPECT_TRUE(loader.next().document_starts.empty());
+  const Validation split(dataset.sources()[0], 6, {.T = 6, .micro_batch = 1});
+  EXPECT_TRUE(split.at(0).document_starts.empty());
+}
+
+TEST_F(DocumentStarts, ThatAreNotKnownAreRefused) {
+  const std::vector<uint32_t> header = {20240520, 1, 9};
+  std::string bytes(1024 + 18, '\0');
+  std::copy_n(reinterpret_cast<const char*>(header.data()), 12, bytes.begin());
+  test::spill(folder.path("x.bin"), bytes);
+  const Dataset dataset =
+      Dataset::open_files({folder.path("x.bin")}, {folder.path("x.bin")}, {.vocab_size = 50257});
+  EXPECT_EQ(Loader(dataset, {.T = 4, .micro_batch = 1}).samples_per_epoch(), 2);
+  expect_error(Fault::kData, {"x.bin does not say where its documents begin"}, [&] {
+    const Loader loader(dataset, {.T = 4, .micro_batch = 1, .document_starts = true});
+  });
+  expect_error(Fault::kData, {"x.bin does not say where its documents begin"}, [&] {
+    const Validation split(dataset.sources()[0], 50257,
+                           {.T = 4, .micro_batch = 1, .document_starts = true});
+  });
 }
 
 TEST_F(Loading, ATokenBeyondTheVocabularyIsNamed) {

@@ -16,7 +16,9 @@ DIR holds
                        weight_decay, clip_norm (0 = none)}, whose keys may also stand at the top
                        level, and learning_rates, a list with the rate of each replayed step that
                        replaces the schedule below.
-    batches.h5         tokens int32 [steps, batch, T+1]: inputs are [..., :-1], targets [..., 1:]
+    batches.h5         tokens int32 [steps, batch, T+1]: inputs are [..., :-1], targets [..., 1:],
+                       and of a run with document masks document_starts int32 [steps, batch, T]:
+                       the first position that each attends to
 
 The run must have dropout 0 and zero moments at the export, hence --step 0. Schedule of step
 s = 0, 1, ...: linear warm-up lr (s+1) / warmup_steps, then cosine to min_lr at optim.steps; no
@@ -82,8 +84,11 @@ def load_weights(path, config, dtype):
     return {name: t.to(dtype).requires_grad_() for name, t in tensors.items()}
 
 
-def forward_loss_sum(w, config, tokens):
-    """Sum of the losses of [batch, T+1] tokens under the GPT-2 described in make_gpt2.py."""
+def forward_loss_sum(w, config, tokens, starts=None):
+    """Sum of the losses of [batch, T+1] tokens under the GPT-2 described in make_gpt2.py.
+
+    starts [batch, T]: the first position that each attends to; none: 0.
+    """
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     batch, length = inputs.shape
     width, heads = config["n_embd"], config["n_head"]
@@ -96,13 +101,19 @@ def forward_loss_sum(w, config, tokens):
     def linear(x, name):
         return F.linear(x, w[name + ".weight"], w[name + ".bias"])
 
+    seen = None
+    if starts is not None:
+        places = torch.arange(length)
+        seen = (places >= starts[:, :, None]) & (places <= places[:, None])
+        seen = seen[:, None]
+
     x = w["wte.weight"][inputs] + w["wpe.weight"][:length]
     for i in range(config["n_layer"]):
         qkv = linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")
         q, k, v = (
             u.view(batch, length, heads, -1).transpose(1, 2) for u in qkv.split(width, dim=2)
         )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None)
         x = x + linear(y.transpose(1, 2).reshape(batch, length, width), f"h.{i}.attn.c_proj")
         u = linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
         u = F.gelu(u, approximate="none" if config.get("gelu", "tanh") == "erf" else "tanh")
@@ -132,7 +143,7 @@ def read_losses(path):
     return losses
 
 
-def replay(w, config, batches, micro, report):
+def replay(w, config, batches, starts, micro, report):
     """Trains on the batches in order; report(index, loss, gradient norm) follows each step."""
     optim = {**config, **config.get("optim", {})}
     groups = [
@@ -148,8 +159,10 @@ def replay(w, config, batches, micro, report):
         count = batch.shape[0] * (batch.shape[1] - 1)
         optimizer.zero_grad()
         loss = 0.0
-        for piece in batch.split(micro or len(batch)):
-            part = forward_loss_sum(w, config, piece) / count
+        size = micro or len(batch)
+        for j in range(0, len(batch), size):
+            first = None if starts is None else torch.tensor(starts[i][j : j + size])
+            part = forward_loss_sum(w, config, batch[j : j + size], first) / count
             part.backward()
             loss += part.item()
         limit = optim.get("clip_norm", 0.0) or math.inf
@@ -190,6 +203,7 @@ def main():
     w = load_weights(args.directory / "model.safetensors", config, getattr(torch, args.dtype))
     with h5py.File(args.directory / "batches.h5") as file:
         batches = file["tokens"][: args.steps]
+        starts = file["document_starts"][: args.steps] if "document_starts" in file else None
     ours = read_losses(args.metrics) if args.metrics else {}
     first = args.first if args.first is not None else config.get("step", 0) + 1
     worst, compared = 0.0, 0
@@ -209,7 +223,7 @@ def main():
         shown = math.nan if mine is None else mine
         print(f"{first + i:6d} {shown:13.7f} {loss:13.7f} {gap:10.1e} {norm:10.4f}", flush=True)
 
-    replay(w, config, batches, args.micro, report)
+    replay(w, config, batches, starts, args.micro, report)
     if not args.metrics:
         return 0
     print(f"{compared} of {len(batches)} steps compared, largest relative difference {worst:.1e}")

@@ -47,6 +47,7 @@ TEST(TrainerResume, ThreeStopsAreAsNone) {
       config.model.dropout = 0.1;
       config.train.outlier_sigma = 3;  // its history is state too
       config.train.outlier_window = 8;
+      config.data.document_mask = ranks == 3;
       return config;
     };
     const Config whole = named("whole"), parts = named("parts");
@@ -92,6 +93,26 @@ TEST(TrainerResume, GoesOnWithOtherRanks) {
   for (size_t i = 0; i < once.size(); ++i) {
     EXPECT_NEAR(losses[i], once[i], test::kLayouts.relative * once[i]) << "step " << i + 1;
   }
+}
+
+// A run of the program from before there was a key: what it had no word for is the default.
+TEST(TrainerResume, TellsOfChangedKeysAlone) {
+  const TrainingFolder folder;
+  Config config = folder.config("run", 3);
+  run_training(config);
+  const std::filesystem::path file = folder / "run/checkpoints/step-00000003/manifest.json";
+  Manifest manifest = Manifest::parse(test::slurp(file), "manifest");
+  std::string& saved = manifest.facts["config"] = dump_config(config);
+  const std::string line = "  document_mask: false\n";
+  ASSERT_NE(saved.find(line), std::string::npos);
+  saved.erase(saved.find(line), line.size());
+  test::spill(file, manifest.json());
+  config.optim.clip = 2;
+  const Training again = run_training(config);
+  ASSERT_EQ(again.events.size(), 2U);
+  EXPECT_EQ(again.events[0].find("resume: configuration changed: '  clip: 1' is now '  clip: 2"),
+            0U)
+      << again.events[0];
 }
 
 TEST(TrainerResume, MustAndNeverAreKept) {

@@ -86,8 +86,11 @@ Training run_training(const Config& config, const TrainingOptions& options) {
     RunDirectory directory(config.run.dir, world.rank() == 0);
     StopRequest stop;
     Recorder recorder(training, world.rank(), options, stop);
-    const TrainJob job{config, {},        options.resume, options.profile, context,
-                       world,  directory, stop,           {&recorder}};
+    const TrainJob job{config,         {{"config", dump_config(config)}},
+                       options.resume, options.profile,
+                       context,        world,
+                       directory,      stop,
+                       {&recorder}};
     training.codes[static_cast<size_t>(world.rank())] = train(job);
     if (world.rank() == 0) training.trace_bytes = trace.json(0).size();
   });

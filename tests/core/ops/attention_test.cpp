@@ -13,7 +13,8 @@ struct Plain {
   std::vector<double> y, dqkv;
 };
 
-Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads) {
+Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
+                      const Tensor& first_key = {}) {
   const int64_t tokens = qkv.dim(0) / batch, channels = qkv.dim(1) / 3, width = channels / heads;
   const std::vector<double> x = test::values(qkv), g = test::values(dy);
   Plain to{std::vector<double>(g.size()), std::vector<double>(x.size())};
@@ -28,14 +29,15 @@ Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_
       return static_cast<size_t>((row + t) * channels + column + d);
     };
     for (int64_t i = 0; i < tokens; ++i) {
+      const int64_t first = first_key.empty() ? 0 : first_key.data<int32_t>()[row + i];
       std::vector<double> p(static_cast<size_t>(i + 1)), dp(p.size());
       double sum = 0, delta = 0;
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= i; ++j) {
         double s = 0;
         for (int64_t d = 0; d < width; ++d) s += x[at(0, i, d)] * x[at(1, j, d)];
         sum += p[static_cast<size_t>(j)] = std::exp(s * scale);
       }
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= i; ++j) {
         const auto k = static_cast<size_t>(j);
         p[k] /= sum;
         for (int64_t d = 0; d < width; ++d) {
@@ -45,7 +47,7 @@ Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_
         }
         delta += p[k] * dp[k];
       }
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= i; ++j) {
         const double ds = p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta) * scale;
         for (int64_t d = 0; d < width; ++d) {
           to.dqkv[at(0, i, d)] += ds * x[at(1, j, d)];
@@ -61,12 +63,33 @@ struct Pass {
   Tensor y, dqkv;
 };
 
-Pass forward_and_back(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads) {
+Pass forward_and_back(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
+                      const Tensor& first_key = {}) {
   Tape tape;
   const Var x = tape.input(qkv);
-  const Var y = attention(x, batch, heads);
+  const Var y = attention(x, batch, heads, first_key);
   tape.backward(y, dy);
   return {y.value(), tape.take_grad(x)};
+}
+
+// Where the keys of each token begin: at its document (of up to `longest` tokens), or, for odd
+// sequences, at a bound that moves on by up to 3 a token, now and then to the token itself.
+Tensor random_first_keys(int64_t batch, int64_t tokens, uint32_t longest) {
+  Tensor first({batch, tokens}, DType::kI32);
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t bound = 0, next = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const PhiloxBlock random = philox(7 + static_cast<uint64_t>(b), static_cast<uint64_t>(t));
+      if (b % 2 == 1) {
+        bound = random[0] % 50 == 0 ? t : std::min<int64_t>(t, bound + random[1] % 4 / 2);
+      } else if (t == next) {
+        bound = t;
+        next = t + 1 + random[0] % longest;
+      }
+      first.data<int32_t>()[b * tokens + t] = static_cast<int32_t>(bound);
+    }
+  }
+  return first;
 }
 
 TEST(Attention, TwoTokensByHand) {
@@ -85,6 +108,87 @@ TEST(Attention, GradientsByDifferences) {
        {std::pair<int64_t, int64_t>{1, 3}, {5, 3}, {9, 8}, {3, 17}, {67, 1}}) {
     test::expect_gradients([](const Var& x) { return attention(x, 2, 2); },
                            test::random({2 * tokens, 3 * 2 * width}, 1), {});
+  }
+}
+
+TEST(Attention, GradientsByDifferencesFromAFirstKey) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{5, 3}, {9, 8}, {67, 1}}) {
+    const Tensor first = random_first_keys(2, tokens, 4);
+    test::expect_gradients([&](const Var& x) { return attention(x, 2, 2, first); },
+                           test::random({2 * tokens, 3 * 2 * width}, 1), {});
+  }
+}
+
+TEST(Attention, EveryTypeMatchesTheEquationsFromAFirstKey) {
+  struct Size {
+    int64_t batch, tokens, heads, width;
+    uint32_t longest;
+  };
+
+  for (const Size& size : {Size{2, 17, 2, 5, 3},
+                           {2, 65, 1, 64, 20},
+                           {3, 131, 2, 20, 40},
+                           {2, 193, 3, 7, 9},
+                           {2, 257, 1, 96, 100},
+                           {2, 333, 1, 32, 1},
+                           {2, 1100, 1, 32, 700},
+                           {2, 1217, 1, 64, 80}}) {
+    const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
+    const Tensor first = random_first_keys(size.batch, size.tokens, size.longest);
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
+      const Tensor dy = test::random({rows, channels}, 2, type);
+      const Plain want = plain_attention(qkv, dy, size.batch, size.heads, first);
+      const Pass got = forward_and_back(qkv, dy, size.batch, size.heads, first);
+      const std::string what = join(name_of(type), " T ", size.tokens, " D ", size.width);
+      test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
+      test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+    }
+  }
+}
+
+TEST(Attention, FirstKeysOfZeroAreNoBoundToTheBit) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{67, 5}, {200, 32}, {650, 64}}) {
+    Tensor zeros({2, tokens}, DType::kI32);
+    zeros.fill_zero();
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      const Tensor qkv = test::random({2 * tokens, 3 * width}, 1, type);
+      const Tensor dy = test::random({2 * tokens, width}, 2, type);
+      const Pass want = forward_and_back(qkv, dy, 2, 1);
+      const Pass got = forward_and_back(qkv, dy, 2, 1, zeros);
+      EXPECT_EQ(test::values(got.y), test::values(want.y)) << name_of(type) << " T " << tokens;
+      EXPECT_EQ(test::values(got.dqkv), test::values(want.dqkv)) << name_of(type);
+    }
+  }
+}
+
+// Three documents of tokens that no block of the next one reads: what is in them does not matter,
+// not even a NaN, which no weight of 0 would hide.
+TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
+  constexpr int64_t kTokens = 576, kWidth = 32;
+  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+    Tensor first({1, kTokens}, DType::kI32);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      first.data<int32_t>()[t] = static_cast<int32_t>(t / 192 * 192);
+    }
+    const Tensor qkv = test::random({kTokens, 3 * kWidth}, 1, type);
+    const Tensor dy = test::random({kTokens, kWidth}, 2, type);
+    const Pass want = forward_and_back(qkv, dy, 1, 1, first);
+    Tensor other = qkv.clone();
+    other.view(192 * 3 * kWidth, {192, 3 * kWidth})
+        .copy_from(test::full({192, 3 * kWidth}, NAN, type));
+    const Pass got = forward_and_back(other, dy, 1, 1, first);
+    const auto same = [&](const Tensor& a, const Tensor& b, int64_t columns) {
+      const std::vector<double> x = test::values(a), y = test::values(b);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const bool touched = static_cast<int64_t>(i) / columns / 192 == 1;
+        ASSERT_EQ(std::isnan(x[i]), touched) << name_of(type) << " " << i;
+        if (touched) continue;
+        ASSERT_EQ(x[i], y[i]) << name_of(type) << " " << i;
+      }
+    };
+    same(got.y, want.y, kWidth);
+    same(got.dqkv, want.dqkv, 3 * kWidth);
   }
 }
 
@@ -197,14 +301,16 @@ TEST(Attention, ThreadsDoNotChangeABit) {
     const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
     const Tensor qkv = test::random({rows, 3 * channels}, 1, size.type);
     const Tensor dy = test::random({rows, channels}, 2, size.type);
-    set_thread_count(1);
-    const Pass one = forward_and_back(qkv, dy, size.batch, size.heads);
-    for (const int threads : {2, 3, 5}) {
-      set_thread_count(threads);
-      const Pass many = forward_and_back(qkv, dy, size.batch, size.heads);
-      EXPECT_EQ(thread_count(), threads);
-      EXPECT_EQ(test::values(many.y), test::values(one.y));
-      EXPECT_EQ(test::values(many.dqkv), test::values(one.dqkv));
+    for (const Tensor& first : {Tensor(), random_first_keys(size.batch, size.tokens, 90)}) {
+      set_thread_count(1);
+      const Pass one = forward_and_back(qkv, dy, size.batch, size.heads, first);
+      for (const int threads : {2, 3, 5}) {
+        set_thread_count(threads);
+        const Pass many = forward_and_back(qkv, dy, size.batch, size.heads, first);
+        EXPECT_EQ(thread_count(), threads);
+        EXPECT_EQ(test::values(many.y), test::values(one.y));
+        EXPECT_EQ(test::values(many.dqkv), test::values(one.dqkv));
+      }
     }
   }
   set_thread_count(kept);
@@ -215,15 +321,16 @@ TEST(Attention, NoBufferGrowsWithTheSquareOfTheTokens) {
   set_thread_count(1);
   for (const auto& [type, width] :
        {std::pair<DType, int64_t>{DType::kF32, 8}, {DType::kBF16, 32}}) {
-    const auto peak = [type = type, width = width](int64_t tokens) {
+    const auto peak = [type = type, width = width](int64_t tokens, bool bounded = true) {
       const auto pool = std::make_shared<Pool>();
       Tensor qkv({tokens, 3 * width}, type, pool), dy({tokens, width}, type, pool);
       qkv.copy_from(test::random(qkv.shape(), 1, type));
       dy.copy_from(test::random(dy.shape(), 2, type));
-      forward_and_back(qkv, dy, 1, 1);
+      forward_and_back(qkv, dy, 1, 1, bounded ? random_first_keys(1, tokens, 300) : Tensor());
       return pool->usage().peak;
     };
     EXPECT_LT(peak(512), 512 * 512 * 4);
+    EXPECT_LT(peak(512), 1.05 * static_cast<double>(peak(512, false)));
     EXPECT_LT(peak(2048) - peak(1024), 1.01 * static_cast<double>(2 * (peak(1024) - peak(512))));
   }
   set_thread_count(kept);
@@ -236,6 +343,20 @@ TEST(Attention, RefusesWhatDoesNotDivide) {
   EXPECT_THROW(attention(Var(qkv), 0, 2), Error);
   EXPECT_THROW(attention(Var(qkv), 2, 0), Error);
   EXPECT_THROW(attention(Var(qkv.reshape({72})), 2, 2), Error);
+}
+
+TEST(Attention, RefusesFirstKeysOutOfOrder) {
+  const Var qkv(test::random({6, 12}, 1));
+  const auto with = [&](Shape shape, std::vector<int32_t> first) {
+    return attention(qkv, 2, 2, Tensor::of<int32_t>(shape, first));
+  };
+  EXPECT_NO_THROW(with({2, 3}, {0, 1, 2, 0, 0, 1}));
+  EXPECT_THROW(with({2, 3}, {0, 1, 0, 0, 0, 0}), Error);
+  EXPECT_THROW(with({2, 3}, {0, 0, 0, 0, 2, 2}), Error);
+  EXPECT_THROW(with({2, 3}, {-1, 0, 0, 0, 0, 0}), Error);
+  EXPECT_THROW(with({2, 3}, {0, 0, 0, 1, 1, 1}), Error);
+  EXPECT_THROW(with({3, 2}, {0, 0, 0, 0, 0, 0}), Error);
+  EXPECT_THROW(attention(qkv, 2, 2, test::random({2, 3}, 1)), Error);
 }
 
 }  // namespace

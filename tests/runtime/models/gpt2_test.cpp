@@ -1,5 +1,7 @@
 #include "runtime/models/gpt2.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "core/nn/init.h"
@@ -160,6 +162,59 @@ TEST(Gpt2, EvaluationIgnoresUncountedTargets) {
   const std::vector<double> losses = test::values(f.model->token_losses(batch));
   EXPECT_EQ(losses[5], 0);
   EXPECT_GT(losses[4], 0);
+}
+
+// Each sequence b of two documents, the second of which begins at 5 + 2b.
+Tensor two_documents(const Tensor& tokens) {
+  const int64_t T = tokens.dim(1);
+  Tensor starts(tokens.shape(), DType::kI32);
+  starts.fill_zero();
+  for (int64_t b = 0; b < tokens.dim(0); ++b) {
+    for (int64_t t = 5 + 2 * b; t < T; ++t) {
+      starts.data<int32_t>()[b * T + t] = static_cast<int32_t>(5 + 2 * b);
+    }
+  }
+  return starts;
+}
+
+TEST(Gpt2, WithAMaskOneDocumentDoesNotReachTheNext) {
+  const test::Reference ref("gpt2.h5");
+  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+    Fixture f(ref, type);
+    MicroBatch batch = batch_of(ref.integers("tokens"), ref.integers("targets"));
+    MicroBatch other = batch_of(batch.inputs.clone(), batch.targets);
+    const int64_t T = batch.inputs.dim(1);
+    for (int64_t b = 0; b < batch.inputs.dim(0); ++b) {
+      for (int64_t t = 0; t < 5 + 2 * b; ++t) {
+        int32_t& id = other.inputs.data<int32_t>()[b * T + t];
+        id = (id + 1) % static_cast<int32_t>(f.options.vocabulary);
+      }
+    }
+    for (const bool masked : {false, true}) {
+      if (masked) batch.document_starts = other.document_starts = two_documents(batch.inputs);
+      const std::vector<double> before = test::values(f.model->token_losses(batch));
+      const std::vector<double> after = test::values(f.model->token_losses(other));
+      for (int64_t i = 0; i < batch.inputs.count(); ++i) {
+        const bool own = i % T < 5 + 2 * (i / T);
+        const double x = before[static_cast<size_t>(i)], y = after[static_cast<size_t>(i)];
+        EXPECT_EQ(x != y, own || !masked) << name_of(type) << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Gpt2, RecomputingHeedsTheMask) {
+  const test::Reference ref("gpt2.h5");
+  Fixture plain(ref, DType::kF32), again(ref, DType::kF32, true);
+  MicroBatch batch = batch_of(ref.integers("tokens"), ref.integers("targets"));
+  const double unmasked = plain.backward(batch);
+  batch.document_starts = two_documents(batch.inputs);
+  const double loss = plain.backward(batch);
+  EXPECT_NE(loss, unmasked);
+  EXPECT_EQ(again.backward(batch), loss);
+  std::map<std::string, std::vector<double>> want;
+  plain.model->visit([&](Param& w) { want[w.name] = test::values(w.grad); });
+  again.model->visit([&](Param& w) { EXPECT_EQ(test::values(w.grad), want[w.name]) << w.name; });
 }
 
 TEST(Gpt2, WrongSizesAreRefused) {
