@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "core/base/philox.h"
 #include "core/nn/layers.h"
 #include "core/ops/adamw.h"
 #include "core/ops/add.h"
