@@ -76,10 +76,15 @@ train --resume must --set "train.steps=$steps"
 echo "$steps" >"$run/steps"
 
 say "result: the model beside a bigram model on the same validation split"
-$program eval "$run" --bigram
+$program eval "$run" --bigram | tee "$run/eval.txt"
 say "sample"
 $program generate "$run" --prompt "In the beginning" --tokens 60 --temperature 0.8 --top-k 40 --seed 1
 say "where things are"
 echo "run directory:    $run  (config.yaml, metrics.jsonl, log/, checkpoints/)"
 echo "metrics endpoint: http://127.0.0.1:9464/metrics while a job trains; $run/targets.json for Prometheus"
 echo "look at it live:  $program watch $run"
+say "verdict"
+if ! grep 'the model beats the bigram by' "$run/eval.txt"; then
+  grep 'does not beat the bigram' "$run/eval.txt"
+  exit 70
+fi
