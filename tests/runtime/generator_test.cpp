@@ -114,6 +114,14 @@ TEST(Sample, TopKAndTopPCutTheTail) {
   EXPECT_EQ(sample(kLogits, o, 0.999), 0);
 }
 
+TEST(Sample, ExactlyTopPIsEnough) {
+  SamplingOptions o;
+  o.top_p = 0.5;
+  EXPECT_EQ(sample(std::vector<float>{0, 0, 0, 0}, o, 0.49), 0);
+  EXPECT_EQ(sample(std::vector<float>{0, 0, 0, 0}, o, 0.51), 1);
+  EXPECT_EQ(sample(std::vector<float>{0, 0, 0, 0}, o, 0.999), 1);
+}
+
 // The definition, by sorting.
 int32_t sorted_sample(const std::vector<float>& logits, const SamplingOptions& o, double uniform) {
   std::vector<int32_t> order(logits.size());
