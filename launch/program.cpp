@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "launch/rank_process.h"
 #include "runtime/config/nearest.h"
 
@@ -83,9 +84,25 @@ int show(const std::string& text) {
   return 0;
 }
 
+// CLI11's own words for a value too few or too many speak of its types.
+std::string in_our_words(const CLI::ParseError& failure) {
+  const std::string what = failure.what(), converting = "Could not convert: ";
+  const std::string option = what.substr(0, what.find(": "));
+  if (failure.get_name() == "ArgumentMismatch") {
+    return option + (what.ends_with("missing") ? ": found no value; expected one"
+                                               : ": found more than one value; expected one");
+  }
+  const size_t equals = what.find(" = ");
+  if (what.starts_with(converting) && equals != std::string::npos) {  // only flags are converted
+    return what.substr(converting.size(), equals - converting.size()) + ": found " +
+           quote(what.substr(equals + 3)) + "; expected no value";
+  }
+  return what;
+}
+
 int usage_failure(CLI::App& app, const CLI::ParseError& failure) {
   // A missing verb is often a mistyped one, which CLI11 then counts among the extras.
-  std::string what = failure.what();
+  std::string what = in_our_words(failure);
   const std::vector<std::string> extras = app.remaining(true);
   if (!extras.empty()) what = "unknown argument " + extras[0];
   std::string command = "anabranch";

@@ -12,7 +12,14 @@ cd "$(dirname "$0")/.."
 minutes=3
 while [ $# -gt 0 ]; do
   case "$1" in
-    --minutes) minutes=$2; shift 2 ;;
+    --minutes)
+      if [[ ! ${2:-} =~ ^[0-9]+(\.[0-9]+)?$ ]]; then
+        echo "quickstart.sh: --minutes: found ${2:-nothing}; expected a number of 0 or more" >&2
+        exit 64
+      fi
+      minutes=$2
+      shift 2
+      ;;
     *) echo "usage: launch/quickstart.sh [--minutes M]" >&2; exit 64 ;;
   esac
 done

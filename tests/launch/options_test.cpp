@@ -94,6 +94,13 @@ TEST_F(OptionsTest, MessagesSayWhatIsAccepted) {
   EXPECT_EQ(refused("shard build --document paragraf"),
             "--document: found paragraf; expected file, line or paragraph; nearest is paragraph\n");
   EXPECT_EQ(refused("train x --resume yes"), "--resume: found yes; expected auto, must or never\n");
+  EXPECT_THAT(refused("generate r --tokens"),
+              StartsWith("--tokens: found no value; expected one\n"));
+  EXPECT_THAT(refused("config check r --set"), StartsWith("--set: found no value; expected one\n"));
+  EXPECT_THAT(refused("generate r --seed 1 --seed 2"),
+              StartsWith("--seed: found more than one value; expected one\n"));
+  EXPECT_THAT(refused("generate r --json=maybe"),
+              StartsWith("--json: found \"maybe\"; expected no value\n"));
   EXPECT_EQ(refused("eval x --suite glue"), "--suite: found glue; expected perplexity\n");
 }
 
