@@ -114,7 +114,7 @@ int build(const BuildWish& wish, const TextFormat& format, RankProcess& process)
         bar.emplace("shard build", static_cast<double>(now.bytes_total), Progress::Unit::kBytes);
       }
       bar->update(static_cast<double>(now.bytes),
-                  count_text(static_cast<double>(now.tokens)) + " tokens");
+                  count_text(static_cast<double>(now.tokens), "token"));
     };
   }
   const BuildReport report = build_shards(tokenizer, options);

@@ -83,8 +83,7 @@ void train(const TrainWish& wish, const TextFormat& format) {
   options.progress = [&](const TrainProgress& now) {
     last = now;
     if (now.all_merges == 0 || now.merges == 0) {
-      return bar.update(reader.read(),
-                        count_text(static_cast<double>(now.documents)) + " documents");
+      return bar.update(reader.read(), count_text(static_cast<double>(now.documents), "document"));
     }
     if (!merging) {
       bar.restart("merging", static_cast<double>(now.all_merges), Progress::Unit::kCount);
