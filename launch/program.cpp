@@ -18,10 +18,14 @@ namespace {
 
 // A list that is empty without its option is no default worth showing.
 void hide_empty_lists(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_default_str() == "[]") option->default_str("");
+  for (std::vector<CLI::App*> left{&app}; !left.empty();) {
+    CLI::App* verb = left.back();
+    left.pop_back();
+    for (CLI::Option* option : verb->get_options()) {
+      if (option->get_default_str() == "[]") option->default_str("");
+    }
+    for (CLI::App* below : verb->get_subcommands(nullptr)) left.push_back(below);
   }
-  for (CLI::App* verb : app.get_subcommands(nullptr)) hide_empty_lists(*verb);
 }
 
 void add_verbs(CLI::App& app, int& exit_code) {
@@ -86,7 +90,8 @@ int show(const std::string& text) {
 
 // CLI11's own words for a value too few or too many speak of its types.
 std::string in_our_words(const CLI::ParseError& failure) {
-  const std::string what = failure.what(), converting = "Could not convert: ";
+  const std::string converting = "Could not convert: ";
+  std::string what = failure.what();
   const std::string option = what.substr(0, what.find(": "));
   if (failure.get_name() == "ArgumentMismatch") {
     return option + (what.ends_with("missing") ? ": found no value; expected one"

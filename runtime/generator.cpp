@@ -158,6 +158,7 @@ std::vector<std::vector<int32_t>> generate(Model& model,
   check(prompts, options);
   const auto context = static_cast<size_t>(model.context());
   std::vector<Sequence> sequences;
+  sequences.reserve(prompts.size());
   for (const auto& prompt : prompts) sequences.push_back({prompt, 0, {}, false});
   const auto batch = std::ssize(sequences);
   // Room for a done sequence's repeated token beside the longest live one.
@@ -183,6 +184,7 @@ std::vector<std::vector<int32_t>> generate(Model& model,
     }
   }
   std::vector<std::vector<int32_t>> outputs;
+  outputs.reserve(sequences.size());
   for (Sequence& s : sequences) outputs.push_back(std::move(s.output));
   return outputs;
 }

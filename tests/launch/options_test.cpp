@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/error.h"
 #include "tests/launch/run_program.h"
 
 namespace anabranch {
@@ -38,20 +39,22 @@ class OptionsTest : public testing::Test {
     return result.err.substr(std::min<size_t>(result.err.size(), 18));
   }
 
-  // The verbs at and below `path` that have no verbs below them, by their help.
-  std::vector<std::string> verbs(const std::string& path = "") {
-    const std::string help = run(path + " --help").out, title = "Subcommands:\n";
-    const size_t at = help.find(title);
-    if (at == std::string::npos) return {path};
-    std::vector<std::string> all;
-    std::istringstream lines(help.substr(at + title.size()));
-    for (std::string line; std::getline(lines, line) && line.starts_with("  ");) {
-      const std::string name = line.substr(2, line.find(' ', 2) - 2);
-      if (name.empty()) continue;  // a description goes on
-      const auto below = verbs(path + " " + name);
-      all.insert(all.end(), below.begin(), below.end());
+  // The verbs that have no verbs below them, by their help.
+  std::vector<std::string> verbs() {
+    std::vector<std::string> left{""}, last;
+    while (!left.empty()) {
+      const std::string verb = left.back(), title = "Subcommands:\n";
+      left.pop_back();
+      const std::string help = run(verb + " --help").out;
+      const size_t at = help.find(title);
+      if (at == std::string::npos) last.push_back(verb);
+      std::istringstream lines(at == std::string::npos ? "" : help.substr(at + title.size()));
+      for (std::string line; std::getline(lines, line) && line.starts_with("  ");) {
+        const std::string name = line.substr(2, line.find(' ', 2) - 2);
+        if (!name.empty()) left.push_back(join(verb, " ", name));  // else a description goes on
+      }
     }
-    return all;
+    return last;
   }
 
   const std::string dir_ = testing::TempDir() + "options_test_" + std::to_string(getpid());
@@ -69,7 +72,8 @@ TEST_F(OptionsTest, EveryNumberOfEveryVerbIsChecked) {
       for (const char* bad : {"-1", "many", "99999999999999999999999", "nan", "''"}) {
         const bool fits = (*at)[2] == "FLOAT" && std::string(bad).starts_with("9");
         if (fits) continue;
-        EXPECT_THAT(refused(verb + " " + flag + " " + bad), StartsWith(flag + ": found ")) << verb;
+        EXPECT_THAT(refused(join(verb, " ", flag, " ", bad)), StartsWith(flag + ": found "))
+            << verb;
       }
       ++options;
     }
