@@ -29,6 +29,10 @@ std::string bytes_text(double bytes) {
 
 std::string count_text(double count) { return scaled(count, 1000, {"", " k", " M", " G", " T"}); }
 
+std::string count_text(double count, const std::string& noun) {
+  return count_text(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 std::string time_text(double seconds) {
   if (!(seconds >= 0) || seconds > 1e8) return "-";
   const auto whole = static_cast<long>(std::lround(seconds));

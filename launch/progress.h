@@ -11,6 +11,8 @@ namespace anabranch {
 std::string bytes_text(double bytes);
 std::string count_text(double count);
 std::string time_text(double seconds);
+// "1 document", "3.2 M documents"; for nouns that take an s.
+std::string count_text(double count, const std::string& noun);
 
 class Progress {
  public:

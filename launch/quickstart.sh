@@ -12,7 +12,14 @@ cd "$(dirname "$0")/.."
 minutes=3
 while [ $# -gt 0 ]; do
   case "$1" in
-    --minutes) minutes=$2; shift 2 ;;
+    --minutes)
+      if [[ ! ${2:-} =~ ^[0-9]+(\.[0-9]+)?$ ]]; then
+        echo "quickstart.sh: --minutes: found ${2:-nothing}; expected a number of 0 or more" >&2
+        exit 64
+      fi
+      minutes=$2
+      shift 2
+      ;;
     *) echo "usage: launch/quickstart.sh [--minutes M]" >&2; exit 64 ;;
   esac
 done
@@ -76,10 +83,15 @@ train --resume must --set "train.steps=$steps"
 echo "$steps" >"$run/steps"
 
 say "result: the model beside a bigram model on the same validation split"
-$program eval "$run" --bigram
+$program eval "$run" --bigram | tee "$run/eval.txt"
 say "sample"
 $program generate "$run" --prompt "In the beginning" --tokens 60 --temperature 0.8 --top-k 40 --seed 1
 say "where things are"
 echo "run directory:    $run  (config.yaml, metrics.jsonl, log/, checkpoints/)"
 echo "metrics endpoint: http://127.0.0.1:9464/metrics while a job trains; $run/targets.json for Prometheus"
 echo "look at it live:  $program watch $run"
+say "verdict"
+if ! grep 'the model beats the bigram by' "$run/eval.txt"; then
+  grep 'does not beat the bigram' "$run/eval.txt"
+  exit 70
+fi

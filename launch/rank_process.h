@@ -39,6 +39,17 @@ class RankProcess {
   RankContext context_;
 };
 
+// This process's number among those that mpirun or srun started together, before MPI is; 0 if it is
+// alone.
+int started_rank();
+
+// Waits, on other ranks than the first: what all of them find wrong alike (a bad key, a missing
+// file) rank 0 says and ends the job, and the others speak only if it does not.
+void let_rank_zero_speak(int rank);
+
+// Runs `body`, which is one process's work, on rank 0 only, which says so if there are others.
+void run_alone(const std::function<void()>& body);
+
 // Runs `body` as a rank. Under MPI, a rank that throws prints its message and ends the job with the
 // error's exit code; what all ranks throw alike is printed once, by rank 0.
 int run_rank(const std::function<int(RankProcess&)>& body);

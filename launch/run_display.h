@@ -1,7 +1,7 @@
 // A run on the terminal: a live bar there, plain lines elsewhere.
 #pragma once
 
-#include "launch/progress.h"
+#include "launch/run_lines.h"
 #include "runtime/reports.h"
 
 namespace anabranch {
@@ -19,7 +19,7 @@ class RunDisplay final : public ReportSink {
   void line(const std::string& text) const;
 
   bool terminal_;
-  double mean_seconds_ = 0;  // of a step, smoothed, for the time left
+  StepSeconds seconds_;
 };
 
 }  // namespace anabranch

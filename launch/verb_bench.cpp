@@ -2,6 +2,7 @@
 
 #include "core/base/parallel_for.h"
 #include "launch/bench_verbs.h"
+#include "launch/options.h"
 #include "launch/program.h"
 #include "runtime/config/validate.h"
 
@@ -21,7 +22,7 @@ void add_bench_options(CLI::App& verb, BenchModel& model, bool required) {
     config->description("YAML file; default: gpt2-85m, 4 sequences of 1024 tokens");
   }
   verb.add_option("--set", model.sets, "a.b=c: overrides a key")->allow_extra_args(false);
-  verb.add_option("--vocab", model.vocabulary, "vocabulary (50257)")->check(CLI::Range(2, 1 << 24));
+  add_whole(verb, "--vocab", model.vocabulary, {2, 1 << 24}, "vocabulary");
   verb.add_flag("--json", model.json, "machine-readable");
 }
 

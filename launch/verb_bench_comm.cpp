@@ -7,8 +7,10 @@
 
 #include "core/base/error.h"
 #include "launch/bench_verbs.h"
+#include "launch/options.h"
 #include "launch/progress.h"
 #include "runtime/bench/comm_bench.h"
+#include "runtime/config/number.h"
 
 namespace anabranch {
 namespace {
@@ -33,7 +35,7 @@ void print(const std::vector<CommTiming>& timings, int ranks, const CommWish& wi
     std::cout << document.dump(2) << "\n";
     return;
   }
-  std::cout << fmt::format("{} ranks, {}\n{:<20}{:>12}{:>12}{:>11}{:>11}\n", ranks, type,
+  std::cout << fmt::format("{}, {}\n{:<20}{:>12}{:>12}{:>11}{:>11}\n", counted(ranks, "rank"), type,
                            "collective", "bytes", "us", "alg GB/s", "bus GB/s");
   for (const CommTiming& t : timings) {
     std::cout << fmt::format("{:<20}{:>12}{:>12.1f}{:>11.3f}{:>11.3f}\n", name_of(t.kind), t.bytes,
@@ -55,9 +57,10 @@ void print(const OverlapBench& b, int ranks, const CommWish& wish) {
     return;
   }
   std::cout << fmt::format(
-      "{} ranks, {} on the wire: step {:.3f} s, communication {:.3f} s, waited for {:.3f} s, "
+      "{}, {} on the wire: step {:.3f} s, communication {:.3f} s, waited for {:.3f} s, "
       "{:.1f}% hidden\n",
-      ranks, type, b.step_seconds, b.communication_seconds, b.waited_seconds, 100 * b.hidden());
+      counted(ranks, "rank"), type, b.step_seconds, b.communication_seconds, b.waited_seconds,
+      100 * b.hidden());
 }
 
 int run(CommWish wish, RankProcess& process) {
@@ -78,21 +81,21 @@ int run(CommWish wish, RankProcess& process) {
   return 0;
 }
 
+constexpr const char* kGroup = "With --overlap";
+
 void add_overlap_options(CLI::App& verb, CommWish& wish) {
   OverlapOptions& o = wish.overlap_options;
-  const CLI::Range size(1e-6, 1e6);
+  const auto add = [&](const char* name, double& value, const char* help) {
+    add_real(verb, name, value, {1e-6, 1e6}, help)->group(kGroup);
+  };
   verb.add_flag("--overlap", wish.overlap,
                 "how much of a gradient reduction hides behind a backward of set length");
-  const auto add = [&](const char* name, auto& value, const char* help) {
-    return verb.add_option(name, value, help)->group("With --overlap");
-  };
-  add("--layers", o.layers, "of the model (12)")->check(CLI::Range(1, 4096));
-  add("--layer-mb", o.layer_mb, "MB of fp32 gradient of a layer (28.3)")->check(size);
-  add("--embedding-mb", o.embedding_mb, "MB of the tied embedding's, ready last (157)")
-      ->check(size);
-  add("--bucket-mb", o.bucket_mb, "MiB of gradient reduced at a time (25)")->check(size);
-  add("--backward-ms", o.backward_ms, "length of the backward (6000)")->check(size);
-  add("--steps", o.steps, "measured steps (3)")->check(CLI::Range(1, 1000));
+  add_whole(verb, "--layers", o.layers, {1, 4096}, "of the model")->group(kGroup);
+  add("--layer-mb", o.layer_mb, "MB of fp32 gradient of a layer");
+  add("--embedding-mb", o.embedding_mb, "MB of the tied embedding's, ready last");
+  add("--bucket-mb", o.bucket_mb, "MiB of gradient reduced at a time");
+  add("--backward-ms", o.backward_ms, "length of the backward");
+  add_whole(verb, "--steps", o.steps, {1, 1000}, "measured steps")->group(kGroup);
 }
 
 }  // namespace
@@ -100,14 +103,12 @@ void add_overlap_options(CLI::App& verb, CommWish& wish) {
 void add_bench_comm(CLI::App& bench, int& exit_code) {
   CLI::App* verb = bench.add_subcommand("comm", "collectives by size; run it under mpirun");
   auto wish = std::make_shared<CommWish>();
-  const CLI::Range bytes(int64_t{1}, int64_t{1} << 36);
-  verb->add_option("--min-bytes", wish->options.min_bytes, "smallest size (8)")->check(bytes);
-  verb->add_option("--max-bytes", wish->options.max_bytes, "greatest size (67108864)")
-      ->check(bytes);
-  verb->add_option("--factor", wish->options.factor, "from size to size (8)")
-      ->check(CLI::Range(2, 1 << 20));
-  verb->add_option("--repeats", wish->options.repeats, "of each; 0: 50 up to a MiB, 9 above")
-      ->check(CLI::Range(0, 1000000));
+  CommBenchOptions& o = wish->options;
+  const Whole bytes{1, int64_t{1} << 36};
+  add_whole(*verb, "--min-bytes", o.min_bytes, bytes, "smallest size");
+  add_whole(*verb, "--max-bytes", o.max_bytes, bytes, "greatest size");
+  add_whole(*verb, "--factor", o.factor, {2, 1 << 20}, "from size to size");
+  add_whole(*verb, "--repeats", o.repeats, {0, 1000000}, "of each; 0: 50 up to a MiB, 9 above");
   verb->add_flag("--bf16", wish->bf16, "bf16 instead of fp32");
   add_overlap_options(*verb, *wish);
   verb->add_flag("--json", wish->json, "machine-readable");

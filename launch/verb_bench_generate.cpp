@@ -6,9 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/bench_verbs.h"
+#include "launch/options.h"
 #include "launch/progress.h"
 #include "runtime/bench/generate_bench.h"
 #include "runtime/bench/timing.h"
+#include "runtime/config/number.h"
+#include "runtime/memory_need.h"
+#include "runtime/models/registry.h"
 
 namespace anabranch {
 namespace {
@@ -38,17 +42,20 @@ void print(const GenerateBench& b, const GenerateWish& wish, int threads) {
     return;
   }
   std::cout << fmt::format(
-      "{} parameters, {} threads, {} prompts of {} tokens, {} new ones each\n"
+      "{}, {}, {} of {}, {} each\n"
       "prefill      {:.1f} tokens/s ({:.3f} s)\n"
       "decode       {:.1f} tokens/s over all prompts, {:.1f} each\n"
       "peak memory  {} of tensors\n",
-      b.parameters, threads, o.batch, o.prompt_tokens, o.tokens, read, prefill, written,
+      counted(b.parameters, "parameter"), counted(threads, "thread"), counted(o.batch, "prompt"),
+      counted(o.prompt_tokens, "token"), counted(o.tokens, "new token"), read, prefill, written,
       written / static_cast<double>(o.batch), bytes_text(static_cast<double>(b.pool_peak_bytes)));
 }
 
 int run(GenerateWish wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
   wish.options.vocabulary = wish.model.vocabulary;
+  require_memory(weights_memory(*make_model(config, wish.model.vocabulary)),
+                 process.topology().local_size);
   const GenerateBench result = bench_generate(config, wish.options, process.context().pool);
   if (process.first()) print(result, wish, process.context().threads);
   return 0;
@@ -60,15 +67,13 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
   CLI::App* verb = bench.add_subcommand("generate", "sampling from a model of random weights");
   auto wish = std::make_shared<GenerateWish>();
   GenerateBenchOptions& o = wish->options;
-  const CLI::Range count(1, 1 << 20);
+  const Whole count{1, 1 << 20};
   add_bench_options(*verb, wish->model, true);
-  verb->add_option("--batch", o.batch, "prompts at a time (1)")->check(count);
-  verb->add_option("--prompt-tokens", o.prompt_tokens, "of each prompt (128)")->check(count);
-  verb->add_option("--tokens", o.tokens, "new ones of each prompt (32)")
-      ->check(CLI::Range(2, 1 << 20));
-  verb->add_option("--temperature", o.temperature, "0: the most likely token (1)")
-      ->check(CLI::Range(0.0, 1e6));
-  verb->add_option("--rounds", o.rounds, "measured rounds (3)")->check(CLI::Range(1, 1000));
+  add_whole(*verb, "--batch", o.batch, count, "prompts at a time");
+  add_whole(*verb, "--prompt-tokens", o.prompt_tokens, count, "of each prompt");
+  add_whole(*verb, "--tokens", o.tokens, {2, 1 << 20}, "new ones of each prompt");
+  add_real(*verb, "--temperature", o.temperature, {}, "0: the most likely token");
+  add_whole(*verb, "--rounds", o.rounds, {1, 1000}, "measured rounds");
   verb->callback([wish, &exit_code] {
     exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });

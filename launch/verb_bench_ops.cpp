@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/bench_verbs.h"
+#include "launch/options.h"
 #include "runtime/bench/ops_bench.h"
+#include "runtime/config/number.h"
 
 namespace anabranch {
 namespace {
@@ -36,8 +38,9 @@ void print(const std::vector<OpTiming>& ops, const Config& config, int threads, 
     std::cout << document.dump(2) << "\n";
     return;
   }
-  std::cout << fmt::format("{} tokens, width {}, {}, {} threads\n{:<28}{:>11}{:>11}{:>9}\n", rows,
-                           config.model.width, precision, threads, "op", "ms", "GFLOP/s", "GB/s");
+  std::cout << fmt::format("{}, width {}, {}, {}\n{:<28}{:>11}{:>11}{:>9}\n",
+                           counted(rows, "token"), config.model.width, precision,
+                           counted(threads, "thread"), "op", "ms", "GFLOP/s", "GB/s");
   for (const OpTiming& op : ops) {
     const std::string rate =
         op.flops > 0 ? fmt::format("{:.1f}", op.flops / op.seconds * 1e-9) : "-";
@@ -61,9 +64,8 @@ void add_bench_ops(CLI::App& bench, int& exit_code) {
   CLI::App* verb = bench.add_subcommand("ops", "each op of a step alone, at a model's shapes");
   auto wish = std::make_shared<OpsWish>();
   add_bench_options(*verb, wish->model, false);
-  verb->add_option("--type", wish->type, "fp32 or bf16, whatever the configuration says")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  verb->add_option("--repeats", wish->repeats, "of each op (5)")->check(CLI::Range(1, 100000));
+  add_word(*verb, "--type", wish->type, {"fp32", "bf16"}, "instead of the configuration's");
+  add_whole(*verb, "--repeats", wish->repeats, {1, 100000}, "of each op");
   verb->callback([wish, &exit_code] {
     exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });

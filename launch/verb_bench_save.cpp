@@ -10,10 +10,13 @@
 
 #include "core/base/error.h"
 #include "launch/bench_verbs.h"
+#include "launch/options.h"
 #include "launch/progress.h"
 #include "launch/stop_signals.h"
 #include "runtime/bench/save_bench.h"
 #include "runtime/bench/timing.h"
+#include "runtime/memory_need.h"
+#include "runtime/models/registry.h"
 
 namespace anabranch {
 namespace {
@@ -98,6 +101,9 @@ void print(const SaveBench& b, int ranks) {
 
 int run(const SaveWish& wish, StopRequest& stop, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
+  require_memory(
+      training_memory(*make_model(config, wish.model.vocabulary), process.world().size()),
+      process.topology().local_size);
   const SharedFolder folder(wish.dir, process);
   const std::optional<SaveBench> result =
       bench_save(config, {wish.model.vocabulary, folder.path(), wish.steps, wish.saves},
@@ -119,10 +125,8 @@ void add_bench_save(CLI::App& bench, int& exit_code) {
   auto wish = std::make_shared<SaveWish>();
   add_bench_options(*verb, wish->model, true);
   verb->add_option("--dir", wish->dir, "where to save, in a folder that is removed again");
-  verb->add_option("--steps", wish->steps, "measured steps without a save (3)")
-      ->check(CLI::Range(1, 100000));
-  verb->add_option("--saves", wish->saves, "the first one counts apart (3)")
-      ->check(CLI::Range(2, 1000));
+  add_whole(*verb, "--steps", wish->steps, {1, 100000}, "measured steps without a save");
+  add_whole(*verb, "--saves", wish->saves, {2, 1000}, "the first one counts apart");
   verb->callback([wish, &exit_code] {
     StopRequest stop;
     const StopSignals signals(stop);  // so that an interrupted bench removes its folder

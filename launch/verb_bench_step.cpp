@@ -7,9 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/bench_verbs.h"
+#include "launch/options.h"
 #include "launch/progress.h"
 #include "runtime/bench/step_bench.h"
 #include "runtime/bench/timing.h"
+#include "runtime/config/number.h"
+#include "runtime/memory_need.h"
+#include "runtime/models/registry.h"
 
 namespace anabranch {
 namespace {
@@ -46,7 +50,7 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
     return;
   }
   std::cout << fmt::format(
-      "{} parameters, {} tokens a step, {} ranks of {} threads\n"
+      "{}, {} a step, {} of {}\n"
       "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
       "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
       "products alone  {:.3f} s, {:.1f}% of the step: linear layers and head {:.1f}%, attention's "
@@ -54,7 +58,8 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
       "attention alone {:.3f} s as a whole, {:.1f}% of the step\n"
       "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
       "peak memory     {} of tensors, {} resident\n",
-      b.parameters, b.tokens_per_step, ranks, process.context().threads, step, b.seconds.size(),
+      counted(b.parameters, "parameter"), counted(b.tokens_per_step, "token"),
+      counted(ranks, "rank"), counted(process.context().threads, "thread"), step, b.seconds.size(),
       *std::min_element(b.seconds.begin(), b.seconds.end()),
       *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
       b.flops_per_step / step / 1e9, b.product_seconds(), 100 * b.product_seconds() / step,
@@ -66,6 +71,9 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
 
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
+  require_memory(
+      training_memory(*make_model(config, wish.model.vocabulary), process.world().size()),
+      process.topology().local_size);
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
                                       process.world(), process.context());
   if (process.first()) print(result, process, process.world().size(), wish.model.json);
@@ -78,8 +86,8 @@ void add_bench_step(CLI::App& bench, int& exit_code) {
   CLI::App* verb = bench.add_subcommand("step", "a whole training step on random tokens");
   auto wish = std::make_shared<StepWish>();
   add_bench_options(*verb, wish->model, true);
-  verb->add_option("--warmup", wish->warmup, "steps before (2)")->check(CLI::Range(0, 1000));
-  verb->add_option("--steps", wish->steps, "measured steps (5)")->check(CLI::Range(1, 100000));
+  add_whole(*verb, "--warmup", wish->warmup, {0, 1000}, "steps before");
+  add_whole(*verb, "--steps", wish->steps, {1, 100000}, "measured steps");
   verb->callback([wish, &exit_code] {
     exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });

@@ -8,10 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "launch/options.h"
 #include "launch/program.h"
 #include "launch/progress.h"
+#include "launch/rank_process.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/reader.h"
+#include "runtime/config/number.h"
 #include "runtime/interchange/export.h"
 
 namespace anabranch {
@@ -54,8 +57,8 @@ void inspect(const CheckpointWish& wish) {
                      {"facts", m.facts}});
       continue;
     }
-    std::cout << fmt::format("{}: step {}, next sample {}, {} tensors, {}\n", path.string(), m.step,
-                             m.next_sample, m.entries.size(),
+    std::cout << fmt::format("{}: step {}, next sample {}, {}, {}\n", path.string(), m.step,
+                             m.next_sample, counted(std::ssize(m.entries), "tensor"),
                              bytes_text(static_cast<double>(bytes)));
     if (checkpoints_of(wish.path).size() > 1) continue;
     for (const CheckpointEntry& e : m.entries) {
@@ -87,6 +90,15 @@ int verify(const CheckpointWish& wish) {
   return bad == 0 ? 0 : static_cast<int>(Fault::kData);
 }
 
+void export_and_say(const ExportOptions& options) {
+  const ExportReport report = export_run(options);
+  std::cout << options.out.string() << ": step " << report.step << "\n";
+  for (const fs::path& file : report.files) {
+    std::cout << fmt::format("  {:<18} {}\n", file.filename().string(),
+                             bytes_text(static_cast<double>(fs::file_size(file))));
+  }
+}
+
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int& exit_code) {
@@ -99,18 +111,22 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
     sub->add_flag("--json", wish->json, "machine-readable");
     return sub;
   };
-  add("inspect", "what a checkpoint holds")->callback([wish] { inspect(*wish); });
+  add("inspect", "what a checkpoint holds")->callback([wish] {
+    run_alone([&] { inspect(*wish); });
+  });
   add("verify", "reads every byte and checks it")->callback([wish, &exit_code] {
-    exit_code = verify(*wish);
+    run_alone([&] { exit_code = verify(*wish); });
   });
 
   auto options = std::make_shared<ExportOptions>();
   CLI::App* sub = verb->add_subcommand("export", "safetensors, for other programs");
   sub->add_option("PATH", options->path, "run directory or checkpoint")->required();
   sub->add_option("--out", options->out, "folder to make")->required();
-  sub->add_option("--step", options->step, "which; 0: before the first step; default: the newest");
-  sub->add_option("--batches", options->batches, "also the batches of so many following steps");
-  sub->callback([options] { export_run(*options); });
+  add_whole(*sub, "--step", options->step, {},
+            "which; 0: before the first step; default: the newest");
+  add_whole(*sub, "--batches", options->batches, {0, 1 << 20},
+            "also the batches of so many following steps");
+  sub->callback([options] { run_alone([&] { export_and_say(*options); }); });
 }
 
 }  // namespace anabranch

@@ -1,11 +1,21 @@
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 
+#include "core/base/error.h"
+#include "data/loader.h"
+#include "data/shard/dataset.h"
+#include "data/tokenizer/tokenizer.h"
+#include "launch/options.h"
 #include "launch/program.h"
+#include "launch/rank_process.h"
 #include "runtime/config/config.h"
+#include "runtime/config/number.h"
 #include "runtime/config/validate.h"
+#include "runtime/models/registry.h"
+#include "runtime/run_data.h"
 
 namespace anabranch {
 
@@ -17,14 +27,36 @@ struct CheckOptions {
   int64_t ranks = 1;
 };
 
+// What `train` finds out about its data before the first step, but for the checksums of all of it.
+// Returns a line for the head of the configuration.
+std::string check_data(const Config& config) {
+  const Dataset dataset = Dataset::open(config.data.path);
+  const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
+  const auto model = make_model(config, dataset.tokenizer().vocab_size);
+  LoaderOptions options = loader_options(config, dataset);
+  options.micro_batch = config.train.micro_batch;
+  options.prefetch = 1;
+  Loader loader(dataset, options);
+  (void)loader.next();
+  return join("data ", config.data.path, ": ", counted(dataset.train_tokens(), "token"),
+              " to train on, ", dataset.val_tokens(), " to validate, vocabulary of ",
+              tokenizer.vocab_size(), "; ", counted(model->cost().parameters, "parameter"));
+}
+
 void check(const CheckOptions& options) {
   const Config config = load_config(options.file, options.sets);
   validate(config);
   const BatchPlan plan = plan_batch(config, options.ranks);
   std::vector<std::string> header = build_lines();
-  header.push_back("from " + options.file + " on " + std::to_string(options.ranks) + " ranks: " +
-                   std::to_string(plan.steps) + " steps of " + std::to_string(plan.sequences) +
-                   " sequences, " + std::to_string(plan.accumulation) + " micro-batches a rank");
+  header.push_back("from " + options.file + " on " + counted(options.ranks, "rank") + ": " +
+                   plan_text(plan));
+  std::error_code ignored;
+  if (std::filesystem::exists(config.data.path, ignored)) {
+    header.push_back(check_data(config));
+  } else {
+    std::cerr << "anabranch: warning: data.path " << config.data.path
+              << " is not on this machine; the data was not checked\n";
+  }
   std::cout << dump_config(config, header);
 }
 
@@ -35,18 +67,20 @@ void add_config(CLI::App& app) {
   verb->require_subcommand(1);
 
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* check_verb =
-      verb->add_subcommand("check", "reads a file as `train` will, and prints it resolved");
+  CLI::App* check_verb = verb->add_subcommand(
+      "check", "reads a file and its data as `train` will, and prints it resolved");
   check_verb->add_option("CONFIG", options->file, "YAML file")->required();
   check_verb->add_option("--set", options->sets, "a.b=c: overrides a key")->allow_extra_args(false);
-  check_verb->add_option("--ranks", options->ranks, "ranks the batch is to be divided among")
-      ->check(CLI::Range(1, 1 << 20));
-  check_verb->callback([options] { check(*options); });
+  add_whole(*check_verb, "--ranks", options->ranks, {1, 1 << 20},
+            "ranks the batch is to be divided among");
+  check_verb->callback([options] { run_alone([&] { check(*options); }); });
 
   auto markdown = std::make_shared<bool>(false);
   CLI::App* keys = verb->add_subcommand("keys", "every key, its default and what it does");
   keys->add_flag("--markdown", *markdown, "as the table of configs/README.md");
-  keys->callback([markdown] { std::cout << (*markdown ? config_table() : config_help()); });
+  keys->callback([markdown] {
+    run_alone([&] { std::cout << (*markdown ? config_table() : config_help()); });
+  });
 }
 
 }  // namespace anabranch

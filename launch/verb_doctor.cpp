@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "core/base/error.h"
 #include "launch/program.h"
 #include "launch/progress.h"
+#include "launch/rank_process.h"
 #include "monitoring/server.h"
 #include "parallel/topology.h"
 #include "runtime/config/config.h"
@@ -80,10 +82,10 @@ Finding shared_memory() {
 Finding port() {
   const std::string listen = MetricsConfig().listen;
   const Metrics metrics(Labels{});
-  const MetricsServer server(metrics, listen, [](const std::string&) {});
+  std::string warning;
+  const MetricsServer server(metrics, listen, [&](const std::string& text) { warning = text; });
   // A run goes on without it.
-  return {"metrics port", true,
-          listen + (server.serving() ? " is free" : " is taken: set metrics.listen")};
+  return {"metrics port", true, server.serving() ? listen + " is free" : warning};
 }
 
 Finding device() {
@@ -118,6 +120,16 @@ void print(const std::vector<Finding>& findings, bool json) {
   }
 }
 
+int examine(const std::string& folder, bool json) {
+  std::vector<Finding> findings;
+  for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
+  findings.insert(findings.end(), {device(), processors(), memory(), storage(folder),
+                                   shared_memory(), port(), ranks()});
+  print(findings, json);
+  const bool good = std::ranges::all_of(findings, &Finding::good);
+  return good ? 0 : static_cast<int>(Fault::kIo);
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, int& exit_code) {
@@ -126,16 +138,8 @@ void add_doctor(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("doctor", "checks this machine: cores, memory, disk, ports");
   verb->add_flag("--json", *json, "machine-readable");
   verb->add_option("--dir", *folder, "folder that runs are to be written to");
-  verb->callback([json, folder, &exit_code] {
-    std::vector<Finding> findings;
-    for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
-    findings.insert(findings.end(), {device(), processors(), memory(), storage(*folder),
-                                     shared_memory(), port(), ranks()});
-    print(findings, *json);
-    for (const Finding& finding : findings) {
-      if (!finding.good) exit_code = static_cast<int>(Fault::kIo);
-    }
-  });
+  verb->callback(
+      [json, folder, &exit_code] { run_alone([&] { exit_code = examine(*folder, *json); }); });
 }
 
 }  // namespace anabranch

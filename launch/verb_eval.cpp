@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "data/bigram.h"
 #include "data/validation.h"
+#include "launch/options.h"
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
@@ -25,6 +26,8 @@ struct EvalWish {
   int64_t micro_batch = 8, max_tokens = 0, train_tokens = 65536;
   bool bigram = false, json = false;
 };
+
+constexpr const char* kBigram = "bigram";
 
 // One line of the result table.
 struct Row {
@@ -93,9 +96,20 @@ std::vector<Row> measure_all(LoadedModel& loaded, const Dataset& dataset, const 
     report.perplexity = std::exp(report.loss);
     report.bits_per_byte = fitted.bits_per_byte;
     report.tokens = fitted.tokens;
-    rows.push_back({val.name, "bigram", report});
+    rows.push_back({val.name, kBigram, report});
   }
   return rows;
+}
+
+// How the model does beside the bigram of the row that follows its own.
+std::string verdict(const Row& model, const Row& bigram) {
+  const double lead = bigram.report.loss - model.report.loss;
+  return lead > 0
+             ? fmt::format("{}: the model beats the bigram by {:.4f} nats a token\n", model.split,
+                           lead)
+             : fmt::format(
+                   "{}: the model does not beat the bigram, it is {:.4f} nats a token behind\n",
+                   model.split, -lead);
 }
 
 void print(const std::vector<Row>& rows, const LoadedModel& loaded, bool json) {
@@ -125,6 +139,9 @@ void print(const std::vector<Row>& rows, const LoadedModel& loaded, bool json) {
                              row.model, row.report.loss, row.report.perplexity,
                              row.report.bits_per_byte, row.report.tokens);
   }
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i].model == kBigram) std::cout << verdict(rows[i - 1], rows[i]);
+  }
 }
 
 int run(const EvalWish& wish, RankProcess& process) {
@@ -143,14 +160,13 @@ void add_eval(CLI::App& app, int& exit_code) {
       app.add_subcommand("eval", "measures a trained model; under mpirun the ranks share the work");
   auto wish = std::make_shared<EvalWish>();
   verb->add_option("PATH", wish->path, "run directory or checkpoint")->required();
-  verb->add_option("--suite", wish->suite, "what to measure")->check(CLI::IsMember({"perplexity"}));
+  add_word(*verb, "--suite", wish->suite, {"perplexity"}, "what to measure");
   verb->add_option("--data", wish->data, "data set; default: the run's");
-  verb->add_option("--step", wish->step, "which checkpoint; default: the newest good one");
-  verb->add_option("--micro-batch", wish->micro_batch, "sequences at a time (8)")
-      ->check(CLI::Range(1, 65536));
-  verb->add_option("--max-tokens", wish->max_tokens, "of each validation split; 0: all");
-  verb->add_option("--train-tokens", wish->train_tokens,
-                   "of the training split, measured beside it (65536); 0: none");
+  add_whole(*verb, "--step", wish->step, {}, "which checkpoint; default: the newest good one");
+  add_whole(*verb, "--micro-batch", wish->micro_batch, {1, 65536}, "sequences at a time");
+  add_whole(*verb, "--max-tokens", wish->max_tokens, {}, "of each validation split; 0: all");
+  add_whole(*verb, "--train-tokens", wish->train_tokens, {},
+            "of the training split, measured beside it; 0: none");
   verb->add_flag("--bigram", wish->bigram, "measures a bigram model on the same split");
   verb->add_flag("--json", wish->json, "machine-readable results");
   verb->callback([wish, &exit_code] {

@@ -1,15 +1,16 @@
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/base/error.h"
 #include "core/base/parallel_for.h"
+#include "core/base/read_file.h"
+#include "launch/options.h"
 #include "launch/program.h"
+#include "launch/rank_process.h"
 #include "parallel/topology.h"
 #include "runtime/generator.h"
 #include "runtime/loaded_model.h"
@@ -26,8 +27,7 @@ struct GenerateWish {
 };
 
 std::vector<std::string> read_lines(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw data_error("cannot read the prompts in ", file);
+  std::istringstream in(read_file(file));
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
@@ -79,16 +79,19 @@ void add_generate(CLI::App& app) {
   verb->add_option("--prompt", wish->prompts, "text to continue; repeat for a batch")
       ->allow_extra_args(false);
   verb->add_option("--prompts", wish->prompt_file, "file with a prompt a line");
-  verb->add_option("--step", wish->step, "which checkpoint; default: the newest good one");
-  verb->add_option("--tokens", wish->sampling.max_tokens, "new tokens of each prompt (64)");
-  verb->add_option("--temperature", wish->sampling.temperature, "0: the most likely token (1)");
-  verb->add_option("--top-k", wish->sampling.top_k, "among the k most likely; 0: all");
-  verb->add_option("--top-p", wish->sampling.top_p, "among those that add up to p (1)");
-  verb->add_option("--seed", wish->sampling.seed, "of the samples (1)");
+  SamplingOptions& sampling = wish->sampling;
+  add_whole(*verb, "--step", wish->step, {}, "which checkpoint; default: the newest good one");
+  add_whole(*verb, "--tokens", sampling.max_tokens, {}, "new tokens of each prompt");
+  add_real(*verb, "--temperature", sampling.temperature, {}, "0: the most likely token");
+  add_whole(*verb, "--top-k", sampling.top_k, {}, "among the k most likely; 0: all");
+  add_real(*verb, "--top-p", sampling.top_p, {0, 1, true}, "among those that add up to p");
+  add_whole(*verb, "--seed", sampling.seed, {}, "of the samples");
   verb->add_flag("--json", wish->json, "one JSON object a prompt");
   verb->callback([wish] {
-    set_thread_count(static_cast<int>(allowed_cores().size()));
-    generate_text(*wish);
+    run_alone([&] {
+      set_thread_count(static_cast<int>(allowed_cores().size()));
+      generate_text(*wish);
+    });
   });
 }
 

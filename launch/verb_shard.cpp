@@ -10,10 +10,12 @@
 #include "core/base/error.h"
 #include "data/shard/build.h"
 #include "data/shard/dataset.h"
+#include "launch/options.h"
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
 #include "launch/text_options.h"
+#include "runtime/config/number.h"
 
 namespace anabranch {
 
@@ -53,15 +55,7 @@ std::vector<SourceOptions> read_sources(const BuildWish& wish, const TextFormat&
     const auto [name, value] = split_pair("--weight", text);
     const auto source = named(name);
     if (source == sources.end()) throw usage_error("--weight ", text, ": no source ", name);
-    size_t used = 0;
-    try {
-      source->weight = std::stod(value, &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (used != value.size() || !(source->weight > 0)) {
-      throw usage_error("--weight ", text, ": the weight must be a number above 0");
-    }
+    source->weight = read_real("--weight " + text, value, {.above = true});
   }
   if (sources.empty()) throw usage_error("shard build: give text files, or --source NAME=PATH");
   return sources;
@@ -94,14 +88,15 @@ void print_report(const BuildWish& wish, const BuildReport& report) {
               << " documents, " << source.train_tokens << " + " << source.val_tokens
               << " tokens (training + validation)\n";
     if (source.empty_documents > 0) {
-      std::cout << "  left out " << source.empty_documents << " documents without text\n";
+      std::cout << "  left out " << counted(source.empty_documents, "document")
+                << " without text\n";
     }
     if (source.invalid_utf8_documents > 0) {
-      std::cout << "  " << source.invalid_utf8_documents
-                << " documents are not valid UTF-8 and were kept byte for byte\n";
+      std::cout << "  kept byte for byte " << counted(source.invalid_utf8_documents, "document")
+                << " of no valid UTF-8\n";
     }
   }
-  std::cout << wish.options.out << ": " << report.shards << " shards in "
+  std::cout << wish.options.out << ": " << counted(report.shards, "shard") << " in "
             << time_text(report.seconds) << ", " << bytes_text(bytes / report.seconds) << "/s\n";
 }
 
@@ -119,7 +114,7 @@ int build(const BuildWish& wish, const TextFormat& format, RankProcess& process)
         bar.emplace("shard build", static_cast<double>(now.bytes_total), Progress::Unit::kBytes);
       }
       bar->update(static_cast<double>(now.bytes),
-                  count_text(static_cast<double>(now.tokens)) + " tokens");
+                  count_text(static_cast<double>(now.tokens), "token"));
     };
   }
   const BuildReport report = build_shards(tokenizer, options);
@@ -141,11 +136,11 @@ void add_build(CLI::App& shard) {
       ->allow_extra_args(false);
   verb->add_option("--tokenizer", wish->tokenizer, "tokenizer.json")->required();
   verb->add_option("--out", options.out, "folder to make")->required();
-  verb->add_option("--validation", options.validation_fraction, "share of documents kept apart")
-      ->check(CLI::Range(0.0, 0.999));
-  verb->add_option("--shard-tokens", options.shard_tokens, "tokens at which a shard ends");
-  verb->add_option("--workers", options.workers, "threads that tokenise; 0: one for each core")
-      ->check(CLI::Range(0, 1024));
+  add_real(*verb, "--validation", options.validation_fraction, {0, 0.999},
+           "share of documents kept apart");
+  add_whole(*verb, "--shard-tokens", options.shard_tokens, {1}, "tokens at which a shard ends");
+  add_whole(*verb, "--workers", options.workers, {0, 1024},
+            "threads that tokenise; 0: one for each core");
   verb->add_flag("--skip-empty", options.skip_empty, "leave out documents without text");
   verb->add_flag("--json", wish->json, "machine-readable report");
   auto format = add_text_options(*verb);
@@ -244,11 +239,11 @@ void add_shard(CLI::App& app) {
   CLI::App* inspect_verb = shard->add_subcommand("inspect", "what a folder or a shard holds");
   inspect_verb->add_option("PATH", *path, "data directory or shard")->required();
   inspect_verb->add_flag("--json", *json, "machine-readable");
-  inspect_verb->callback([path, json] { inspect(*path, *json); });
+  inspect_verb->callback([path, json] { run_alone([&] { inspect(*path, *json); }); });
 
   CLI::App* verify_verb = shard->add_subcommand("verify", "reads everything, checks all checksums");
   verify_verb->add_option("PATH", *path, "data directory or shard")->required();
-  verify_verb->callback([path] { verify(*path); });
+  verify_verb->callback([path] { run_alone([&] { verify(*path); }); });
 }
 
 }  // namespace anabranch

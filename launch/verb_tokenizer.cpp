@@ -1,21 +1,25 @@
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
-#include <map>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
+#include "core/base/read_file.h"
 #include "data/text/documents.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/trainer.h"
+#include "launch/options.h"
 #include "launch/program.h"
 #include "launch/progress.h"
+#include "launch/rank_process.h"
 #include "launch/text_options.h"
+#include "runtime/config/number.h"
 
 namespace anabranch {
 
@@ -56,11 +60,7 @@ class Reader {
 
 std::string read_all(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw data_error(path, ": cannot be read");
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw io_error(path, ": reading failed");
-  return bytes;
+  return read_file(path);
 }
 
 struct TrainWish {
@@ -83,8 +83,7 @@ void train(const TrainWish& wish, const TextFormat& format) {
   options.progress = [&](const TrainProgress& now) {
     last = now;
     if (now.all_merges == 0 || now.merges == 0) {
-      return bar.update(reader.read(),
-                        count_text(static_cast<double>(now.documents)) + " documents");
+      return bar.update(reader.read(), count_text(static_cast<double>(now.documents), "document"));
     }
     if (!merging) {
       bar.restart("merging", static_cast<double>(now.all_merges), Progress::Unit::kCount);
@@ -110,8 +109,8 @@ void train(const TrainWish& wish, const TextFormat& format) {
     return;
   }
   std::cout << wish.out << ": " << tokenizer.vocab_size() << " entries from "
-            << bytes_text(static_cast<double>(last.bytes)) << " in " << last.documents
-            << " documents\n";
+            << bytes_text(static_cast<double>(last.bytes)) << " in "
+            << counted(static_cast<int64_t>(last.documents), "document") << "\n";
 }
 
 void add_train(CLI::App& parent) {
@@ -121,31 +120,31 @@ void add_train(CLI::App& parent) {
   verb->add_option("FILES", wish->inputs, "files, folders and patterns")->required();
   verb->add_option("--out", wish->out, "tokenizer.json to write")->required();
   verb->add_option("--name", wish->name, "its name; default: the file's");
-  verb->add_option("--vocab", options.vocab_size, "entries: 256 bytes, merges, special tokens");
-  const std::map<std::string, SplitPattern> patterns{{"gpt2", SplitPattern::kGpt2},
-                                                     {"gpt4", SplitPattern::kGpt4}};
-  verb->add_option("--pattern", options.pattern, "how text is cut: gpt2 or gpt4 (default)")
-      ->transform(CLI::CheckedTransformer(patterns).description("{gpt2,gpt4}"))
-      ->option_text("PATTERN");
+  add_whole(*verb, "--vocab", options.vocab_size, {256, 1 << 24},
+            "entries: 256 bytes, merges, special tokens");
+  add_word<SplitPattern>(*verb, "--pattern", options.pattern,
+                         {{"gpt2", SplitPattern::kGpt2}, {"gpt4", SplitPattern::kGpt4}},
+                         "how text is cut");
   auto specials = std::make_shared<std::vector<std::string>>();
   verb->add_option("--special", *specials, "a special token; repeat for more (<|bos|>)")
       ->allow_extra_args(false);
-  verb->add_option("--max-characters", options.total_characters, "stop counting there; 0: never");
-  verb->add_option("--document-characters", options.document_characters,
-                   "cut documents to so many; 0: whole");
-  verb->add_option("--min-count", options.min_count, "rarer pairs are not merged");
-  verb->add_option("--threads", options.threads, "0: one for each processor");
+  add_whole(*verb, "--max-characters", options.total_characters, {},
+            "stop counting there; 0: never");
+  add_whole(*verb, "--document-characters", options.document_characters, {},
+            "cut documents to so many; 0: whole");
+  add_whole(*verb, "--min-count", options.min_count, {1}, "rarer pairs are not merged");
+  add_whole(*verb, "--threads", options.threads, {0, 1024}, "0: one for each processor");
   verb->add_flag("--json", wish->json, "machine-readable report");
   auto format = add_text_options(*verb);
   verb->callback([wish, specials, format] {
     if (!specials->empty()) wish->options.specials = *specials;
-    train(*wish, *format);
+    run_alone([&] { train(*wish, *format); });
   });
 }
 
 struct CodeWish {
   std::string tokenizer, file = "-", text;
-  std::vector<TokenId> ids;
+  std::vector<std::string> ids;
   bool json = false, count = false;
 };
 
@@ -172,23 +171,30 @@ void add_encode(CLI::App& parent) {
   CLI::Option* text = verb->add_option("--text", wish->text, "the text itself");
   verb->add_flag("--json", wish->json, "as a JSON list");
   verb->add_flag("--count", wish->count, "only how many");
-  verb->callback([wish, text] { encode(*wish, text->count() > 0); });
+  verb->callback([wish, text] { run_alone([&] { encode(*wish, text->count() > 0); }); });
+}
+
+// Whether `word` is all of a token id; the tokenizer checks that it has it.
+bool read_id(const std::string& word, TokenId& id) {
+  const char* end = word.data() + word.size();
+  const auto [stopped, failure] = std::from_chars(word.data(), end, id);
+  return failure == std::errc() && stopped == end;
 }
 
 void decode(const CodeWish& wish) {
   const Tokenizer tokenizer = Tokenizer::load(wish.tokenizer);
-  std::vector<TokenId> ids = wish.ids;
+  std::vector<TokenId> ids;
+  for (const std::string& word : wish.ids) {
+    if (!read_id(word, ids.emplace_back())) {
+      throw usage_error("IDS: found ", quote(word), "; expected token ids, whole numbers from 0");
+    }
+  }
   if (ids.empty()) {
-    std::string word;
-    while (std::cin >> word) {
-      size_t used = 0;
-      unsigned long id = 0;
-      const bool digits = word.find_first_not_of("0123456789") == std::string::npos;
-      if (digits && word.size() <= 10) id = std::stoul(word, &used);
-      if (used != word.size() || id > UINT32_MAX) {
-        throw data_error("standard input: \"", word.substr(0, 40), "\" is no token id");
+    for (std::string word; std::cin >> word;) {
+      if (!read_id(word, ids.emplace_back())) {
+        throw data_error("standard input: found ", quote(word),
+                         "; expected token ids, whole numbers from 0");
       }
-      ids.push_back(static_cast<TokenId>(id));
     }
   }
   std::cout << tokenizer.decode(ids);
@@ -199,12 +205,22 @@ void add_decode(CLI::App& parent) {
   CLI::App* verb = parent.add_subcommand("decode", "prints the text of ids, byte for byte");
   verb->add_option("TOKENIZER", wish->tokenizer, "tokenizer.json")->required();
   verb->add_option("IDS", wish->ids, "token ids; default: from the standard input");
-  verb->callback([wish] { decode(*wish); });
+  verb->callback([wish] { run_alone([&] { decode(*wish); }); });
 }
 
 struct FilesWish {
   std::string json, merges, ids;
 };
+
+void import(const std::string& from, const FilesWish& wish) {
+  if (from.empty() && wish.merges.empty()) {
+    throw usage_error("tokenizer import: give --json, or --merges and --ids");
+  }
+  const Tokenizer tokenizer =
+      from.empty() ? Tokenizer::from_gpt2(wish.merges, wish.ids) : Tokenizer::load(from);
+  tokenizer.save(wish.json);
+  std::cout << wish.json << ": " << tokenizer.vocab_size() << " entries\n";
+}
 
 void add_import(CLI::App& parent) {
   auto wish = std::make_shared<FilesWish>();
@@ -217,15 +233,14 @@ void add_import(CLI::App& parent) {
   merges->needs(ids)->excludes(file);
   ids->needs(merges);
   verb->add_option("--out", wish->json, "tokenizer.json to write")->required();
-  verb->callback([wish, from] {
-    if (from->empty() && wish->merges.empty()) {
-      throw usage_error("tokenizer import: give --json, or --merges and --ids");
-    }
-    const Tokenizer tokenizer =
-        from->empty() ? Tokenizer::from_gpt2(wish->merges, wish->ids) : Tokenizer::load(*from);
-    tokenizer.save(wish->json);
-    std::cout << wish->json << ": " << tokenizer.vocab_size() << " entries\n";
-  });
+  verb->callback([wish, from] { run_alone([&] { import(*from, *wish); }); });
+}
+
+void export_files(const FilesWish& wish) {
+  const Tokenizer tokenizer = Tokenizer::load(wish.json);
+  tokenizer.save_gpt2(wish.merges, wish.ids);
+  std::cout << wish.merges << " and " << wish.ids << ": " << tokenizer.vocab_size()
+            << " entries of " << wish.json << "\n";
 }
 
 void add_export(CLI::App& parent) {
@@ -234,7 +249,7 @@ void add_export(CLI::App& parent) {
   verb->add_option("TOKENIZER", wish->json, "tokenizer.json")->required();
   verb->add_option("--merges", wish->merges, "vocab.bpe to write")->required();
   verb->add_option("--ids", wish->ids, "encoder.json to write")->required();
-  verb->callback([wish] { Tokenizer::load(wish->json).save_gpt2(wish->merges, wish->ids); });
+  verb->callback([wish] { run_alone([&] { export_files(*wish); }); });
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -10,16 +7,21 @@
 
 #include "core/base/error.h"
 #include "core/base/parallel_for.h"
+#include "core/base/read_file.h"
 #include "data/shard/dataset.h"
+#include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
 #include "launch/run_display.h"
 #include "launch/stop_signals.h"
 #include "monitoring/server.h"
+#include "runtime/config/number.h"
 #include "runtime/config/validate.h"
 #include "runtime/loaded_model.h"
 #include "runtime/log_sink.h"
+#include "runtime/memory_need.h"
 #include "runtime/metrics_sink.h"
+#include "runtime/models/registry.h"
 #include "runtime/trainer.h"
 
 namespace anabranch {
@@ -94,17 +96,14 @@ class Telemetry {
 
 void announce(const Config& config, const RankProcess& process, const BatchPlan& plan) {
   std::cerr << join("run ", config.run.name, " in ", config.run.dir, ": ",
-                    process.topology().hosts.size(), " ranks, ", plan.steps, " steps of ",
-                    plan.sequences, " sequences, ", plan.accumulation,
-                    " micro-batches a rank and step\n");
+                    counted(process.context().size, "rank"), ", ", plan_text(plan), "\n");
 }
 
 // Keeps with the run what it is made of: its configuration, and the tokenizer of what its model
 // reads and writes.
 void keep_origin(const Config& config, const Dataset& dataset, const RunDirectory& directory) {
   directory.write("config.yaml", dump_config(config, build_lines()));
-  std::ifstream in(dataset.tokenizer_path(), std::ios::binary);
-  directory.write(kRunTokenizer, {std::istreambuf_iterator<char>(in), {}});
+  directory.write(kRunTokenizer, read_file(dataset.tokenizer_path()));
 }
 
 // The values of the metrics' `source` label.
@@ -156,6 +155,9 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   if (process.first()) {
     announce(config, process, plan);
     dataset.emplace(Dataset::open(config.data.path));
+    require_memory(training_memory(*make_model(config, dataset->tokenizer().vocab_size),
+                                   process.world().size()),
+                   process.topology().local_size);
     job.on_start = [&] { keep_origin(config, *dataset, directory); };
     telemetry.emplace(config, directory, source_names(*dataset), process.world().size(),
                       *process.context().log);
@@ -179,8 +181,8 @@ void add_train(CLI::App& app, int& exit_code) {
   auto wish = std::make_shared<TrainWish>();
   verb->add_option("CONFIG", wish->config, "YAML file")->required();
   verb->add_option("--set", wish->sets, "a.b=c: overrides a key")->allow_extra_args(false);
-  verb->add_option("--resume", wish->resume, "auto: from the newest checkpoint if there is one")
-      ->check(CLI::IsMember({"auto", "must", "never"}));
+  add_word(*verb, "--resume", wish->resume, {"auto", "must", "never"},
+           "auto: from the newest checkpoint if there is one");
   verb->add_option("--profile", wish->profile, "FIRST:LAST steps to write a Chrome trace of");
   verb->callback([wish, &exit_code] {
     StopRequest stop;

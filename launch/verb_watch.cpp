@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -6,17 +7,21 @@
 #include <thread>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
+#include "launch/metrics_reader.h"
+#include "launch/options.h"
 #include "launch/program.h"
-#include "launch/progress.h"
+#include "launch/rank_process.h"
+#include "launch/run_lines.h"
+#include "runtime/config/config.h"
+#include "runtime/config/number.h"
+#include "runtime/config/validate.h"
 
 namespace anabranch {
 
 namespace {
-
-using Json = nlohmann::json;
 
 struct WatchOptions {
   std::string run;
@@ -25,71 +30,95 @@ struct WatchOptions {
   double every = 1;
 };
 
-double number(const Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : -1;
-}
-
-std::string field(const char* name, const Json& line, const char* key) {
-  std::ostringstream text;
-  text.precision(4);
-  const auto found = line.find(key);
-  if (found == line.end()) return "";
-  text << "  " << name << " ";
-  if (found->is_number()) {
-    text << found->get<double>();
-  } else {
-    text << *found;
+// The lines of a run on the standard output, as `train` shows them where there is no terminal.
+class Lines final : public ReportSink {
+ public:
+  void step(const StepReport& r) override {
+    if (!r.skipped.empty()) print(skipped_line(r));
+    seconds_.add(r.seconds);
+    print(step_line(r, seconds_.of(std::max<int64_t>(r.total_steps - r.step, 0))));
   }
-  return text.str();
-}
 
-std::string readable(const Json& line) {
-  const std::string type = line.value("type", "?");
-  std::string text = type + " " + count_text(number(line, "step"));
-  if (type == "step") {
-    text += field("loss", line, "loss") + field("lr", line, "learning_rate") +
-            field("norm", line, "gradient_norm");
-    if (number(line, "tokens_per_second") >= 0) {
-      text += "  " + count_text(number(line, "tokens_per_second")) + " tokens/s";
-    }
-    text += field("MFU", line, "mfu_ratio");
-    return text;
-  }
-  for (const auto& [key, value] : line.items()) {
-    if (key != "type" && key != "step") text += field(key.c_str(), line, key.c_str());
-  }
-  return text;
-}
+  void eval(const EvalReport& r) override { print(eval_line(r)); }
 
-void print(const std::string& line, bool json) {
-  if (json) {
-    std::cout << line << std::endl;
-    return;
-  }
-  const Json parsed = Json::parse(line, nullptr, false);
-  std::cout << (parsed.is_object() ? readable(parsed) : "unreadable: " + line) << std::endl;
-}
+  void save(const SaveReport& r) override { print(save_line(r)); }
 
-// Prints the whole lines from `from` on and returns where the next one begins.
-std::streamoff print_from(const std::string& path, std::streamoff from, bool json) {
-  std::ifstream in(path, std::ios::binary);
-  in.seekg(from);
-  for (std::string line; std::getline(in, line) && !in.eof();) {
-    print(line, json);
-    from += static_cast<std::streamoff>(line.size()) + 1;
+  void event(const std::string& kind, const std::string& text) override {
+    print(event_line(kind, text));
   }
-  return from;
-}
 
-// Where the last `count` lines begin.
-std::streamoff last_lines(const std::string& path, size_t count) {
-  std::ifstream in(path, std::ios::binary);
+ private:
+  static void print(const std::string& line) { std::cout << line << "\n"; }
+
+  StepSeconds seconds_;
+};
+
+// Follows one file.
+class Watcher {
+ public:
+  Watcher(const WatchOptions& options, int64_t total_steps)
+      : path_(options.run + "/metrics.jsonl"), json_(options.json), total_steps_(total_steps) {}
+
+  // Begins with the last `count` whole lines.
+  void skip_to_last(size_t count);
+  // Prints what has come since.
+  void look();
+
+ private:
+  void show(const std::string& line);
+
+  std::string path_;
+  bool json_;
+  int64_t total_steps_;
+  std::streamoff at_ = 0;  // where the next line begins
+  Lines lines_;
+  int64_t odd_ = 0;  // lines that no run writes
+  std::string last_odd_;
+};
+
+void Watcher::skip_to_last(size_t count) {
+  std::ifstream in(path_, std::ios::binary);
   std::vector<std::streamoff> begins{0};
   for (std::string line; std::getline(in, line);) {
     if (!in.eof()) begins.push_back(in.tellg());
   }
-  return begins.size() > count ? begins[begins.size() - 1 - count] : 0;
+  at_ = begins.size() > count ? begins[begins.size() - 1 - count] : 0;
+}
+
+void Watcher::show(const std::string& line) {
+  if (json_) {
+    std::cout << line << "\n";
+  } else if (!read_report(line, total_steps_, lines_)) {
+    ++odd_;
+    last_odd_ = line;
+  }
+}
+
+void Watcher::look() {
+  // A run that starts over may have cut the file.
+  if (static_cast<std::streamoff>(std::filesystem::file_size(path_)) < at_) at_ = 0;
+  std::ifstream in(path_, std::ios::binary);
+  in.seekg(at_);
+  const int64_t odd_before = odd_;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    show(line);
+    at_ += static_cast<std::streamoff>(line.size()) + 1;
+  }
+  std::cout << std::flush;
+  if (odd_ == odd_before) return;
+  std::cerr << join("anabranch: warning: ", path_, ": skipped ", counted(odd_, "line"),
+                    " that no run writes, the last one ", quote(last_odd_), "\n");
+}
+
+// The steps of the run, or 0 if its configuration does not tell.
+int64_t planned_steps(const std::string& run) {
+  try {
+    const Config config = load_config(run + "/config.yaml");
+    validate(config);
+    return plan_batch(config, 1).steps;
+  } catch (const Error&) {
+    return 0;
+  }
 }
 
 void watch(const WatchOptions& options) {
@@ -97,11 +126,10 @@ void watch(const WatchOptions& options) {
   if (!std::filesystem::exists(path)) {
     throw data_error(path, ": no such file; expected a run directory with metrics");
   }
-  std::streamoff at = options.json ? 0 : last_lines(path, 20);
+  Watcher watcher(options, planned_steps(options.run));
+  if (!options.json) watcher.skip_to_last(20);
   while (true) {
-    // A run that starts over may have cut the file.
-    if (static_cast<std::streamoff>(std::filesystem::file_size(path)) < at) at = 0;
-    at = print_from(path, at, options.json);
+    watcher.look();
     if (options.once) return;
     std::this_thread::sleep_for(std::chrono::duration<double>(options.every));
   }
@@ -115,9 +143,8 @@ void add_watch(CLI::App& app) {
   verb->add_option("RUN", options->run, "run directory")->required();
   verb->add_flag("--once", options->once, "print what is there and end");
   verb->add_flag("--json", options->json, "all lines as they are in metrics.jsonl");
-  verb->add_option("--every", options->every, "seconds between two looks")
-      ->check(CLI::Range(0.05, 3600.0));
-  verb->callback([options] { watch(*options); });
+  add_real(*verb, "--every", options->every, {0.05, 3600}, "seconds between two looks");
+  verb->callback([options] { run_alone([&] { watch(*options); }); });
 }
 
 }  // namespace anabranch

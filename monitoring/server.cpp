@@ -6,6 +6,9 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <netdb.h>
+#include <stdexcept>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -40,6 +43,68 @@ std::string host_name() {
 
 }  // namespace
 
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* all) const { freeaddrinfo(all); }
+};
+
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses resolve(const std::string& host, const std::string& port) {
+  addrinfo wish{};
+  wish.ai_family = AF_UNSPEC;
+  wish.ai_socktype = SOCK_STREAM;
+  wish.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
+  addrinfo* found = nullptr;
+  const int failure =
+      getaddrinfo(name.empty() ? nullptr : name.c_str(), port.c_str(), &wish, &found);
+  if (failure != 0) {
+    throw std::runtime_error(join("host ", host, ": ", gai_strerror(failure)));
+  }
+  return Addresses(found);
+}
+
+// "1.2.3.4:9" or "[::1]:9".
+std::string numeric(const addrinfo& address) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  getnameinfo(address.ai_addr, address.ai_addrlen, host.data(), host.size(), port.data(),
+              port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+  const bool v6 = address.ai_family == AF_INET6;
+  return join(v6 ? "[" : "", host.data(), v6 ? "]:" : ":", port.data());
+}
+
+// 0, or the errno that keeps this process from listening there.
+int listen_failure(const addrinfo& address) {
+  const int handle = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (handle < 0) return errno;
+  const int yes = 1;  // as the server does: connections that linger do not count
+  setsockopt(handle, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const bool bound = bind(handle, address.ai_addr, address.ai_addrlen) == 0;
+  const int failure = bound && listen(handle, 1) == 0 ? 0 : errno;
+  close(handle);
+  return failure;
+}
+
+// The address by numbers at which this machine can listen. The library takes hosts that it cannot
+// resolve for any address, and names no reason for what it refuses. Throws std::runtime_error.
+std::string listening_address(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  if (colon == std::string::npos) throw std::runtime_error("expected host:port");
+  const Addresses all = resolve(listen.substr(0, colon), listen.substr(colon + 1));
+  int failure = 0;
+  for (const addrinfo* at = all.get(); at != nullptr; at = at->ai_next) {
+    failure = listen_failure(*at);
+    if (failure == 0) return numeric(*at);
+  }
+  throw std::runtime_error(std::strerror(failure));
+}
+
+}  // namespace
+
 struct MetricsServer::Exposition {
   Exposition(const Metrics& metrics, const std::string& listen)
       : source(std::make_shared<Source>(metrics)), exposer(listen, 1) {
@@ -54,16 +119,15 @@ MetricsServer::MetricsServer(const Metrics& metrics, const std::string& listen, 
   if (listen == "off") return;
   host_ = listen.substr(0, listen.rfind(':'));
   try {
-    exposition_ = std::make_unique<Exposition>(metrics, listen);
+    exposition_ = std::make_unique<Exposition>(metrics, listening_address(listen));
     const std::vector<int> ports = exposition_->exposer.GetListeningPorts();
     if (ports.empty()) throw std::runtime_error("no port is open");
     port_ = ports.front();
-  } catch (const std::exception&) {
-    // The library's own text speaks of a null context whatever the reason was.
+  } catch (const std::exception& failure) {
     exposition_.reset();
-    warn(join("metrics.listen ", listen,
-              " cannot be served (port taken, or not this machine's address): no Prometheus "
-              "endpoint in this run; use port 0 for any free one"));
+    warn(join("metrics.listen ", listen, " cannot be served (", failure.what(),
+              "): no Prometheus endpoint in this run; give an address of this machine and a free "
+              "port, or port 0 for any free one"));
   }
 }
 

@@ -18,7 +18,8 @@ class MetricsServer {
   //
   //   metrics  must outlive the server
   //   listen   "host:port", port 0 for any free one, or "off"
-  //   warn     called if the port is taken or the address is not this machine's
+  //   warn     called with the reason if it cannot be: the port is taken, the host is unknown or
+  //            not this machine
   MetricsServer(const Metrics& metrics, const std::string& listen, const Warn& warn);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/philox.h"
@@ -80,40 +79,76 @@ std::vector<float> row_of(const Tensor& logits, int64_t row) {
   return values;
 }
 
+// A token that may be picked. Weights are whole numbers, so their sums do not depend on an order.
+struct Candidate {
+  uint64_t weight;
+  float logit;
+  int32_t token;
+};
+
+bool likelier(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+std::vector<Candidate> candidates_of(std::span<const float> logits, double top,
+                                     double temperature) {
+  constexpr double kOne = 0x1p38;  // the likeliest token's weight: 2^24 of them still add up
+  std::vector<Candidate> candidates(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double share = std::exp((static_cast<double>(logits[i]) - top) / temperature);
+    candidates[i] = {static_cast<uint64_t>(kOne * share), logits[i], static_cast<int32_t>(i)};
+  }
+  return candidates;
+}
+
+uint64_t mass_of(std::span<const Candidate> candidates) {
+  uint64_t mass = 0;
+  for (const Candidate& c : candidates) mass += c.weight;
+  return mass;
+}
+
+// How many of the likeliest candidates it takes to weigh `wanted`, at least one. They come to the
+// front, the last of them in its place; the others are not sorted, which would take longer than
+// the model does.
+size_t lead(std::span<Candidate> candidates, uint64_t wanted) {
+  size_t begin = 0, end = candidates.size();  // the count is above begin, and at most end
+  for (uint64_t before = 0; end - begin > 1;) {
+    const size_t middle = begin + (end - begin) / 2;
+    const std::span<Candidate> part = candidates.subspan(begin, end - begin);
+    std::nth_element(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(middle - begin),
+                     part.end(), likelier);
+    const uint64_t mass = before + mass_of(part.first(middle - begin));
+    if (mass >= wanted) {
+      end = middle;
+    } else {
+      begin = middle;
+      before = mass;
+    }
+  }
+  return end;
+}
+
 }  // namespace
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& o, double uniform) {
   if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) {
     throw data_error("the model gives logits that are not finite; its weights are no good");
   }
-  const auto greater = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x > y || (x == y && a < b);
-  };
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (o.temperature == 0) return *std::ranges::min_element(order, greater);
-  const size_t k =
-      o.top_k == 0 ? order.size() : std::min(order.size(), static_cast<size_t>(o.top_k));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
-                    greater);
-
-  std::vector<double> weights(k);
-  const double top = logits[static_cast<size_t>(order[0])];
-  for (size_t i = 0; i < k; ++i) {
-    weights[i] = std::exp((static_cast<double>(logits[static_cast<size_t>(order[i])]) - top) /
-                          o.temperature);
+  const auto top = std::ranges::max_element(logits);  // the first of equal ones
+  if (o.temperature == 0) return static_cast<int32_t>(top - logits.begin());
+  std::vector<Candidate> candidates = candidates_of(logits, *top, o.temperature);
+  const auto k = static_cast<size_t>(o.top_k);
+  if (k > 0 && k < candidates.size()) {
+    const auto last = candidates.begin() + o.top_k - 1;
+    std::nth_element(candidates.begin(), last, candidates.end(), likelier);
+    candidates.resize(k);
   }
-  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
-  size_t kept = 0;
-  double mass = 0;
-  while (kept < k && mass < o.top_p * all) mass += weights[kept++];
-  double left = uniform * mass;
-  for (size_t i = 0; i + 1 < kept; ++i) {
-    left -= weights[i];
-    if (left < 0) return order[i];
+  if (o.top_p < 1) {
+    const double wanted = std::ceil(o.top_p * static_cast<double>(mass_of(candidates)));
+    candidates.resize(lead(candidates, static_cast<uint64_t>(wanted)));
   }
-  return order[kept - 1];
+  const double before = std::floor(uniform * static_cast<double>(mass_of(candidates)));
+  return candidates[lead(candidates, static_cast<uint64_t>(before) + 1) - 1].token;
 }
 
 std::vector<std::vector<int32_t>> generate(Model& model,
@@ -123,6 +158,7 @@ std::vector<std::vector<int32_t>> generate(Model& model,
   check(prompts, options);
   const auto context = static_cast<size_t>(model.context());
   std::vector<Sequence> sequences;
+  sequences.reserve(prompts.size());
   for (const auto& prompt : prompts) sequences.push_back({prompt, 0, {}, false});
   const auto batch = std::ssize(sequences);
   // Room for a done sequence's repeated token beside the longest live one.
@@ -148,6 +184,7 @@ std::vector<std::vector<int32_t>> generate(Model& model,
     }
   }
   std::vector<std::vector<int32_t>> outputs;
+  outputs.reserve(sequences.size());
   for (Sequence& s : sequences) outputs.push_back(std::move(s.output));
   return outputs;
 }

@@ -35,7 +35,8 @@ std::vector<std::vector<int32_t>> generate(
 //   logits   [V]
 //   uniform  in [0, 1): what decides among the candidates
 //
-// Ties go to the lower token.
+// The candidates lie on [0, 1) from the likeliest on, as long as their probabilities; of equal ones
+// the lower token comes first. Takes time in proportion to V.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
 }  // namespace anabranch

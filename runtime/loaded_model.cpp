@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/nn/init.h"
 #include "runtime/checkpoint/reader.h"
+#include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
 #include "runtime/training_state.h"
 
@@ -66,6 +67,7 @@ LoadedModel load_model(const fs::path& path, std::optional<int64_t> step,
   const Config config = parse_config(text->second, (checkpoint / "manifest.json").string());
   Tokenizer tokenizer = Tokenizer::load((run_directory_of(path) / kRunTokenizer).string());
   auto model = make_model(config, static_cast<int64_t>(tokenizer.vocab_size()));
+  require_memory(weights_memory(*model));
   model->visit([&](Param& w) { allocate(w, master_type(config.train.precision), pool); });
   const std::vector<StateItem> items = weights_of(*model);
   load_state(checkpoint, weights_only(manifest, items), items);

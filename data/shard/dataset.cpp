@@ -8,6 +8,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "core/base/sha256.h"
 #include "data/hdf5/raw_file.h"
 
@@ -176,7 +177,7 @@ Dataset Dataset::open(const std::string& folder) {
       to.val = open_split(inside, source.at("val"), dataset.tokenizer_);
     }
   } catch (const Json::exception& error) {
-    throw data_error(path, " is damaged: ", error.what());
+    throw data_error(path, " is damaged: ", excerpt(error.what(), 200));
   }
   if (dataset.sources_.empty()) throw data_error(path, " lists no sources");
   return dataset;

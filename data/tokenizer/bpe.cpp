@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "data/tokenizer/byte_alphabet.h"
 #include "data/tokenizer/piece_key.h"
 
@@ -86,7 +87,9 @@ void Bpe::add_merges(const Vocabulary& vocabulary, const std::string& source) {
     }
     const std::string joined = std::string(bytes(left)).append(bytes(right));
     const TokenId merged = find_token(joined);
-    if (merged == kNone) fail("leads to '", spell_bytes(joined), "', which is no token for text");
+    if (merged == kNone) {
+      fail("leads to ", quote(spell_bytes(joined)), ", which is no token for text");
+    }
     const std::uint64_t key = pair_key(left, right);
     std::size_t i = pair_hash(key) & (pairs_.size() - 1);
     for (; pairs_[i].key != kEmptyKey; i = (i + 1) & (pairs_.size() - 1)) {

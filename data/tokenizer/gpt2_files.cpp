@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "data/tokenizer/byte_alphabet.h"
 #include "data/tokenizer/vocabulary_builder.h"
 
@@ -13,6 +14,8 @@ namespace anabranch {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kReasonBytes = 200;
 
 struct MergeLine {
   std::string_view left;
@@ -31,7 +34,8 @@ std::vector<MergeLine> parse_lines(std::string_view text, const std::string& sou
     const std::size_t space = line.find(' ');
     std::string place = join(source, ':', number);
     if (space == std::string_view::npos || space != line.rfind(' ')) {
-      throw data_error(place, ": found '", line, "', expected two tokens with one space between");
+      throw data_error(place, ": found ", quote(line),
+                       ", expected two tokens with one space between");
     }
     merges.push_back({line.substr(0, space), line.substr(space + 1), std::move(place)});
   }
@@ -57,13 +61,13 @@ Vocabulary parse_gpt2(std::string_view merges, const std::string& merges_source,
   try {
     entries = json::parse(ids);
   } catch (const json::exception& error) {
-    throw data_error(ids_source, ": not JSON: ", error.what());
+    throw data_error(ids_source, ": not JSON: ", excerpt(error.what(), kReasonBytes));
   }
   if (!entries.is_object()) throw data_error(ids_source, ": expected an object of tokens and ids");
   VocabularyBuilder builder;
   for (const auto& [spelling, id] : entries.items()) {
     if (!id.is_number_unsigned()) {
-      throw data_error(ids_source, ": '", spelling, "' has no id (0 or greater)");
+      throw data_error(ids_source, ": ", quote(spelling), " has no id (0 or greater)");
     }
     if (is_text(spelling, merged)) {
       builder.add_token(spelling, id.get<std::uint64_t>(), ids_source);

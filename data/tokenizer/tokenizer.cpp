@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/read_file.h"
 #include "core/base/sha256.h"
 #include "data/tokenizer/gpt2_files.h"
 #include "data/tokenizer/tokenizer_files.h"
@@ -54,12 +55,12 @@ Tokenizer Tokenizer::from_json(std::string name, std::string json, const std::st
 }
 
 Tokenizer Tokenizer::load(const std::string& path) {
-  return from_json(name_of(path), read_tokenizer_file(path), path);
+  return from_json(name_of(path), read_file(path), path);
 }
 
 Tokenizer Tokenizer::from_gpt2(const std::string& merges_path, const std::string& ids_path) {
-  const Vocabulary vocabulary = parse_gpt2(read_tokenizer_file(merges_path), merges_path,
-                                           read_tokenizer_file(ids_path), ids_path);
+  const Vocabulary vocabulary =
+      parse_gpt2(read_file(merges_path), merges_path, read_file(ids_path), ids_path);
   std::string json = write_tokenizer_json(vocabulary, SplitPattern::kGpt2);
   return {"gpt2", std::move(json), vocabulary, SplitPattern::kGpt2, ids_path};
 }

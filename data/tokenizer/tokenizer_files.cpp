@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
-#include <fstream>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -27,16 +25,6 @@ bool write_all(int file, std::string_view bytes) {
 }
 
 }  // namespace
-
-std::string read_tokenizer_file(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw io_error(path, " is a folder; expected a file");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw io_error("cannot open ", path, ": ", reason());
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw io_error("cannot read ", path, ": ", reason());
-  return bytes;
-}
 
 void write_tokenizer_file(const std::string& path, std::string_view bytes) {
   const std::string temporary = path + ".tmp-" + std::to_string(::getpid());

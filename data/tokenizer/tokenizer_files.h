@@ -1,13 +1,10 @@
-// Whole small files, read and written.
+// Small files, written whole.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 namespace anabranch {
-
-// The bytes of a file. Throws io_error.
-std::string read_tokenizer_file(const std::string& path);
 
 // Writes a file through a temporary one beside it, fsync and rename: it appears whole or not at
 // all. Throws io_error.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "data/tokenizer/byte_alphabet.h"
 #include "data/tokenizer/vocabulary_builder.h"
 
@@ -12,6 +13,8 @@ namespace anabranch {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kReasonBytes = 200;
 
 // A value of the file and where it stands, so that every error can say so.
 class Field {
@@ -56,11 +59,10 @@ class Field {
   [[nodiscard]] bool is_null() const { return value_.is_null(); }
 
   [[noreturn]] void fail(std::string_view expected) const {
-    std::string found =
+    const std::string found =
         value_.is_null() ? "nothing" : value_.dump(-1, ' ', true, json::error_handler_t::replace);
-    if (found.size() > 80) found = found.substr(0, 77) + "...";
-    throw data_error(place_, place_.ends_with(':') ? " found " : ": found ", found, ", expected ",
-                     expected);
+    throw data_error(place_, place_.ends_with(':') ? " found " : ": found ",
+                     excerpt(found, kQuotedBytes), ", expected ", expected);
   }
 
  private:
@@ -155,7 +157,7 @@ json parse_json(std::string_view text, const std::string& source) {
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
-    throw data_error(source, ": not JSON: ", error.what());
+    throw data_error(source, ": not JSON: ", excerpt(error.what(), kReasonBytes));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "data/tokenizer/pair_merger.h"
 #include "data/tokenizer/piece_counter.h"
 
@@ -48,7 +49,8 @@ void check_options(const TrainOptions& options) {
   for (std::size_t i = 0; i < options.specials.size(); ++i) {
     const auto at = options.specials.begin() + static_cast<std::ptrdiff_t>(i);
     if (at->empty() || !is_utf8(*at) || std::find(options.specials.begin(), at, *at) != at) {
-      throw config_error("special token ", i, ", '", *at, "', is empty, repeated or not UTF-8");
+      throw config_error("special token ", i, ", ", quote(*at),
+                         ", is empty, repeated or not UTF-8");
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "data/tokenizer/byte_alphabet.h"
 
 namespace anabranch {
@@ -26,7 +27,7 @@ void VocabularyBuilder::add_token(const std::string& spelling, std::uint64_t id,
   if (is_new) {
     entries_.emplace_back(token, &at->first);
   } else if (at->second != token) {
-    throw data_error(field, ": '", spelling, "' has both the ids ", at->second, " and ", id);
+    throw data_error(field, ": ", quote(spelling), " has both the ids ", at->second, " and ", id);
   }
 }
 
@@ -41,7 +42,7 @@ TokenId VocabularyBuilder::id_of(std::string_view spelling, const std::string& p
   key_ = spelling;
   const auto found = ids_.find(key_);
   if (found == ids_.end()) {
-    throw data_error(place, ": '", spelling, "' is not in the vocabulary");
+    throw data_error(place, ": ", quote(spelling), " is not in the vocabulary");
   }
   return found->second;
 }
@@ -60,11 +61,12 @@ Vocabulary VocabularyBuilder::finish(const std::string& source, bool ignore_merg
   for (const auto& [id, key] : entries_) {
     const std::string& spelling = *key;
     if (id < vocabulary.tokens.size()) {
-      throw data_error(source, ": id ", id, " is given to '", spelling, "' and to another token");
+      throw data_error(source, ": id ", id, " is given to ", quote(spelling),
+                       " and to another token");
     }
     if (id != vocabulary.tokens.size()) {
-      throw data_error(source, ": no token has id ", vocabulary.tokens.size(), ", but '", spelling,
-                       "' has ", id, "; ids run from 0 without a gap");
+      throw data_error(source, ": no token has id ", vocabulary.tokens.size(), ", but ",
+                       quote(spelling), " has ", id, "; ids run from 0 without a gap");
     }
     if (specials_.count(id) != 0) {
       vocabulary.tokens.push_back(spelling);
@@ -73,7 +75,7 @@ Vocabulary VocabularyBuilder::finish(const std::string& source, bool ignore_merg
     }
     auto bytes = unspell_bytes(spelling);
     if (!bytes) {
-      throw data_error(source, ": token ", id, ", '", spelling, "', is not spelled in the ",
+      throw data_error(source, ": token ", id, ", ", quote(spelling), ", is not spelled in the ",
                        "byte-level alphabet and is no special token");
     }
     vocabulary.tokens.push_back(std::move(*bytes));
@@ -88,7 +90,8 @@ std::vector<std::string> spell_tokens(const Vocabulary& vocabulary) {
   std::unordered_set<std::string_view> seen;
   for (const std::string& spelling : spellings) {
     if (!seen.insert(spelling).second) {
-      throw data_error("two tokens are both spelled '", spelling, "'; rename the special token");
+      throw data_error("two tokens are both spelled ", quote(spelling),
+                       "; rename the special token");
     }
   }
   return spellings;

@@ -44,7 +44,7 @@ struct Config {
 // model.ffn_width).
 //
 //   text  YAML
-//   name  how messages call it; its stem is the default of run.name
+//   name  how messages call it; its stem is the default of run.name if run.dir is not set
 //   sets  the command line's "a.b=c", applied in order over the file
 //
 // A preset applies first, then the keys. Checks types, ranges and unknown keys, not how keys agree:

@@ -230,6 +230,23 @@ void read_preset(const YamlNode& root, Config& config, Reader& reader) {
   }
 }
 
+// The last part of the run directory if there is one, else the file's name; of letters that a name
+// may have.
+std::string default_name(const std::string& run_dir, const std::string& file) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(run_dir).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "runs/a/"
+  const std::string last = folder.filename().string();
+  const bool named = !last.empty() && last != "." && last != "..";
+  std::string name = named ? last : fs::path(file).stem().string();
+  if (!named) return name;
+  for (char& c : name) {
+    if (kNameCharacters.find(c) == std::string_view::npos) c = '-';
+  }
+  if (name.front() == '.') name.front() = '-';
+  return name;
+}
+
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& name,
@@ -258,7 +275,7 @@ Config parse_config(const std::string& text, const std::string& name,
     }
     throw Error(Fault::kConfig, message);
   }
-  if (config.run.name.empty()) config.run.name = std::filesystem::path(name).stem().string();
+  if (config.run.name.empty()) config.run.name = default_name(config.run.dir, name);
   fill_derived(config);
   return config;
 }

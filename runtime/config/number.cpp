@@ -19,6 +19,10 @@ std::string number_text(double value) {
   return text.substr(0, exponent) + (negative ? "e-" : "e") + text.substr(digits);
 }
 
+std::string counted(int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 bool parse_number(const std::string& text, double& value) {
   const char* begin = text.data();
   const char* end = begin + text.size();

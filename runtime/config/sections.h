@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/config/values.h"
@@ -16,12 +17,17 @@ namespace anabranch {
 
 inline constexpr int64_t kMaxCount = int64_t{1} << 50;
 
+// What run.name is made of.
+inline constexpr std::string_view kNameCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
 struct RunConfig {
   std::string name, dir;
   int64_t seed = 1;
 
   void visit(auto&& f) {
-    f("name", name, "name of the run, used in metrics; empty: the file's name");
+    f("name", name,
+      "name of the run, used in metrics; empty: the run directory's, else the file's");
     f("dir", dir, "run directory; empty: runs/<name>");
     f("seed", seed, int64_t{0}, kMaxCount, "seed of initialisation and dropout");
   }

@@ -28,9 +28,8 @@ class Rules {
 };
 
 void check_run(Rules& rules, const RunConfig& run) {
-  const char* allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  rules.require(run.name.find_first_not_of(allowed) == std::string::npos && run.name[0] != '.',
-                "run.name is \"", run.name,
+  const bool plain = run.name.find_first_not_of(kNameCharacters) == std::string::npos;
+  rules.require(plain && run.name[0] != '.', "run.name is \"", run.name,
                 "\", must be letters, digits, '.', '_' and '-', and not start with '.'");
 }
 
@@ -70,7 +69,8 @@ void check_train(Rules& rules, const Config& config) {
   rules.require(train.batch_tokens > 0, "train.batch_tokens is not set: give the tokens of a step");
   const int64_t steps = planned_steps(train);
   rules.require(steps == 0 || config.optim.warmup_steps <= steps, "optim.warmup_steps ",
-                config.optim.warmup_steps, " is more than the ", steps, " steps of the run");
+                config.optim.warmup_steps, " is more than the ", counted(steps, "step"),
+                " of the run");
   if (train.precision == Precision::kFp64) {
     rules.require(config.device != DeviceChoice::kCuda,
                   "train.precision fp64 runs on the CPU only, and device is cuda");
@@ -121,12 +121,18 @@ BatchPlan plan_batch(const Config& config, int64_t ranks) {
            unit, " tokens of a micro-batch over all ranks, ", batch, " of a step");
   if (batch % unit != 0) {
     const int64_t below = batch / unit * unit;
-    throw config_error(
-        "train.batch_tokens ", batch, " is not a multiple of model.context ", config.model.context,
-        " x train.micro_batch ", config.train.micro_batch, " x ", ranks, " ranks = ", unit,
-        "; nearest legal values: ", below > 0 ? join(below, " and ", below + unit) : join(unit));
+    throw config_error("train.batch_tokens ", batch, " is not a multiple of model.context ",
+                       config.model.context, " x train.micro_batch ", config.train.micro_batch,
+                       " x ", counted(ranks, "rank"), " = ", unit, "; nearest legal values: ",
+                       below > 0 ? join(below, " and ", below + unit) : join(unit));
   }
   return {batch / config.model.context, batch / unit, planned_steps(config.train)};
+}
+
+std::string plan_text(const BatchPlan& plan) {
+  return counted(plan.steps, "step") + " of " + counted(plan.sequences, "sequence") + ", " +
+         join(plan.accumulation, " micro-batch", plan.accumulation == 1 ? "" : "es") +
+         " a rank and step";
 }
 
 }  // namespace anabranch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "runtime/config/config.h"
 
@@ -20,5 +21,8 @@ struct BatchPlan {
 // Cuts train.batch_tokens into context x micro_batch x ranks, and the run into steps. Never pads:
 // throws Error (config) with the nearest legal values if they do not divide.
 BatchPlan plan_batch(const Config& config, int64_t ranks);
+
+// "3 steps of 8 sequences, 2 micro-batches a rank and step".
+std::string plan_text(const BatchPlan& plan);
 
 }  // namespace anabranch

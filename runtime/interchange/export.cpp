@@ -13,6 +13,7 @@
 #include "runtime/config/validate.h"
 #include "runtime/interchange/safetensors.h"
 #include "runtime/loaded_model.h"
+#include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
 #include "runtime/run_data.h"
 #include "runtime/schedule.h"
@@ -25,9 +26,13 @@ namespace {
 
 // The model of a run before its first step: nothing but its configuration is needed.
 LoadedModel initial_model(const fs::path& run) {
+  if (!fs::exists(run / "config.yaml")) {
+    throw data_error(run.string(), " is no run directory: it has no config.yaml");
+  }
   const Config config = load_config((run / "config.yaml").string());
   Tokenizer tokenizer = Tokenizer::load((run / kRunTokenizer).string());
   auto model = make_model(config, static_cast<int64_t>(tokenizer.vocab_size()));
+  require_memory(weights_memory(*model));
   model->visit([&](Param& w) {
     allocate(w, master_type(config.train.precision));
     initialise(w, static_cast<uint64_t>(config.run.seed));
@@ -96,7 +101,7 @@ void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batc
 
 }  // namespace
 
-void export_run(const ExportOptions& options) {
+ExportReport export_run(const ExportOptions& options) {
   const bool initial = options.step == int64_t{0};
   LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
                                : load_model(options.path, options.step, nullptr);
@@ -108,12 +113,16 @@ void export_run(const ExportOptions& options) {
   std::error_code failure;
   fs::create_directories(options.out, failure);
   if (failure) throw io_error("cannot create ", options.out.string(), ": ", failure.message());
-  write_safetensors((options.out / "model.safetensors").string(), weights_of(*loaded.model),
+  ExportReport report{loaded.manifest.step, {}};
+  const auto file = [&](const char* name) {
+    return report.files.emplace_back(options.out / name).string();
+  };
+  write_safetensors(file("model.safetensors"), weights_of(*loaded.model),
                     {{"format", "pt"}, {"step", std::to_string(loaded.manifest.step)}});
-  write_atomically((options.out / "config.json").string(),
-                   config_json(loaded, std::max<int64_t>(options.batches, 1)));
-  loaded.tokenizer.save((options.out / kRunTokenizer).string());
-  if (options.batches > 0) write_batches(options.out / "batches.h5", loaded, options.batches);
+  write_atomically(file("config.json"), config_json(loaded, std::max<int64_t>(options.batches, 1)));
+  loaded.tokenizer.save(file(kRunTokenizer));
+  if (options.batches > 0) write_batches(file("batches.h5"), loaded, options.batches);
+  return report;
 }
 
 }  // namespace anabranch

@@ -68,7 +68,9 @@ TEST_F(DataVerbsTest, TokenizerEncodesAndDecodesEveryByte) {
 
 TEST_F(DataVerbsTest, TokenizerGoesThroughGpt2Files) {
   make_tokenizer();
-  ASSERT_EQ(run("tokenizer export t.json --merges v.bpe --ids e.json").exit_code, 0);
+  const ProgramResult written = run("tokenizer export t.json --merges v.bpe --ids e.json");
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_EQ(written.out, "v.bpe and e.json: 300 entries of t.json\n");
   const ProgramResult back = run("tokenizer import --merges v.bpe --ids e.json --out t2.json");
   ASSERT_EQ(back.exit_code, 0) << back.err;
   EXPECT_EQ(run("tokenizer encode t.json text.txt").out,
@@ -118,6 +120,37 @@ TEST_F(DataVerbsTest, BlendsNameTheirSources) {
   EXPECT_EQ(run(base + "--source a=text.txt --weight c=1").exit_code, 64);
   EXPECT_EQ(run(base + "--source a=text.txt --weight a=x").exit_code, 64);
   EXPECT_EQ(run(base + "none.txt").exit_code, 65);
+}
+
+TEST_F(DataVerbsTest, ConfigCheckLooksAtTheData) {
+  make_tokenizer();
+  ASSERT_EQ(run("shard build --tokenizer t.json --document paragraph --validation 0.1 text.txt "
+                "--out d")
+                .exit_code,
+            0);
+  write("run.yaml",
+        "data: {path: d}\nmodel: {layers: 1, width: 16, heads: 2, context: 16}\n"
+        "train: {steps: 3, batch_tokens: 64}\n");
+  const ProgramResult good = run("config check run.yaml");
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_EQ(good.err, "");
+  EXPECT_THAT(good.out, HasSubstr("vocabulary of 300"));
+  const auto refused = [&](const std::string& sets) {
+    const ProgramResult result = run("config check run.yaml " + sets);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_EQ(result.out, "");
+    return std::to_string(result.exit_code) + " " + result.err;
+  };
+  EXPECT_THAT(refused("--set model.context=65536 --set train.batch_tokens=65536"),
+              testing::AllOf(testing::StartsWith("65 "), HasSubstr("65536")));
+  EXPECT_THAT(refused("--set 'data.sources=[{name: none}]'"),
+              testing::AllOf(testing::StartsWith("78 "), HasSubstr("data.sources names none")));
+
+  write("d/tokenizer.json", content("d/tokenizer.json") + "\n");
+  EXPECT_THAT(refused(""), testing::AllOf(testing::StartsWith("65 "), HasSubstr("SHA-256")));
+  write("d/tokenizer.json", content("t.json"));
+  std::filesystem::remove(dir_ + "/d/val-00000.h5");
+  EXPECT_THAT(refused(""), testing::AllOf(testing::StartsWith("65 "), HasSubstr("val-00000.h5")));
 }
 
 }  // namespace

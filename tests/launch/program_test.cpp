@@ -72,9 +72,13 @@ TEST_F(ProgramTest, ConfigCheckPrintsWhatReadsBack) {
   ASSERT_EQ(good.exit_code, 0) << good.err;
   const Config config = parse_config(good.out, "resolved.yaml");
   EXPECT_EQ(config.run.name, "run");
+  EXPECT_THAT(good.err, HasSubstr("data.path d is not on this machine; the data was not checked"));
   EXPECT_EQ(config.optim.lr, 0.25);
   EXPECT_EQ(config.device, DeviceChoice::kCpu);
   EXPECT_EQ(run("config check run.yaml --ranks 3").exit_code, 78);
+  EXPECT_THAT(good.out, HasSubstr("on 2 ranks: 3 steps of"));
+  EXPECT_THAT(run("config check run.yaml --set train.steps=1").out,
+              HasSubstr("on 1 rank: 1 step of"));
 }
 
 TEST_F(ProgramTest, BadConfigurationsEnd78) {
@@ -121,17 +125,63 @@ TEST_F(ProgramTest, DoctorReports) {
   EXPECT_EQ(run("doctor --dir none").exit_code, 74);
 }
 
-TEST_F(ProgramTest, WatchShowsTheRun) {
+// A whole line of a step.
+std::string step_line(const std::string& more = "") {
+  return "{\"type\":\"step\",\"step\":1200,\"tokens_total\":4800,\"loss\":2.5,"
+         "\"learning_rate\":0.001,\"gradient_norm\":0.9,\"step_seconds\":2,"
+         "\"tokens_per_second\":45600" +
+         more + "}\n";
+}
+
+TEST_F(ProgramTest, WatchShowsTheRunAsTrainDoes) {
   EXPECT_EQ(run("watch none --once").exit_code, 65);
   std::filesystem::create_directory(dir_ + "/r");
   write("r/metrics.jsonl",
-        "{\"type\":\"step\",\"step\":1200,\"loss\":2.5,\"tokens_per_second\":45600}\n"
-        "{\"type\":\"eval\",\"step\":1200,\"validation_loss_all\":3}\nnonsense\n{\"torn");
+        step_line() + step_line(",\"mfu_ratio\":0.31,\"skipped\":\"outlier\"") +
+            "{\"type\":\"eval\",\"step\":1200,\"source\":\"all\",\"validation_loss\":3,"
+            "\"validation_perplexity\":20.1,\"validation_bpb\":1.5,\"tokens\":100,\"seconds\":2}\n"
+            "{\"type\":\"save\",\"step\":1200,\"checkpoint_duration_seconds\":1.5,"
+            "\"checkpoint_pause_seconds\":0.25,\"checkpoint_bytes\":1048576}\n"
+            "{\"type\":\"save\",\"step\":1200,\"error\":\"disk full\"}\n"
+            "{\"type\":\"event\",\"kind\":\"stop\",\"text\":\"stopped\"}\n{\"torn");
   const ProgramResult shown = run("watch r --once");
   EXPECT_EQ(shown.out,
-            "step 1.2 k  loss 2.5  45.6 k tokens/s\neval 1.2 k  validation_loss_all 3\n"
-            "unreadable: nonsense\n");
+            "step 1200  loss 2.5000  lr 0.001  norm 0.900  45.6 k tokens/s\n"
+            "step 1200 skipped: outlier (loss 2.5, gradient norm 0.9)\n"
+            "step 1200  loss 2.5000  lr 0.001  norm 0.900  45.6 k tokens/s  mfu 31.0%\n"
+            "step 1200  validation: loss 3.0000  perplexity 20.10  bits/byte 1.5000  (100 tokens, "
+            "2.0 s)\n"
+            "step 1200  saved 1.0 MiB a rank in 1.50 s, training paused 0.250 s\n"
+            "step 1200  SAVE FAILED: disk full; training goes on, the older checkpoint is whole\n"
+            "stop: stopped\n");
+  EXPECT_EQ(shown.err, "");
   EXPECT_THAT(run("watch r --once --json").out, StartsWith("{\"type\":\"step\",\"step\":1200,"));
+
+  write("r/config.yaml",
+        "data: {path: d}\nmodel: {preset: gpt2-2core}\ntrain: {steps: 1260, batch_tokens: 512}\n");
+  write("r/metrics.jsonl", step_line());
+  EXPECT_EQ(run("watch r --once").out,
+            "step 1200/1260  loss 2.5000  lr 0.001  norm 0.900  45.6 k tokens/s  2:00 left\n");
+}
+
+TEST_F(ProgramTest, WatchSkipsAndCountsOddLines) {
+  std::filesystem::create_directory(dir_ + "/r");
+  std::string odd;
+  for (const char* line :
+       {"{\"type\":5}", "{\"type\":\"step\",\"step\":3,\"loss\":2", "nonsense", "[]", "{}", "",
+        "{\"type\":\"step\"}", "{\"type\":\"step\",\"step\":\"x\"}", "{\"type\":\"other\"}", "\xff",
+        "{\"type\":\"event\",\"kind\":1,\"text\":[]}", "{\"type\":\"save\",\"step\":-1}"}) {
+    odd += std::string(line) + "\n";
+  }
+  write("r/metrics.jsonl", odd + step_line(",\"mfu_ratio\":null"));
+  const ProgramResult shown = run("watch r --once");
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.out, StartsWith("step 1200  loss 2.5000"));
+  EXPECT_THAT(shown.err, HasSubstr("skipped 12 lines that no run writes"));
+  write("r/metrics.jsonl", std::string(1 << 20, 'x') + "\n");
+  const ProgramResult one = run("watch r --once");
+  EXPECT_THAT(one.err, HasSubstr("skipped 1 line that no run writes"));
+  EXPECT_LT(one.err.size(), 300U);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ TEST(Progress, WritesFigures) {
   EXPECT_EQ(bytes_text(3.0 * 1024 * 1024 * 1024), "3.0 GiB");
   EXPECT_EQ(count_text(999), "999");
   EXPECT_EQ(count_text(45600), "45.6 k");
+  EXPECT_EQ(count_text(1, "document"), "1 document");
+  EXPECT_EQ(count_text(45600, "document"), "45.6 k documents");
   EXPECT_EQ(time_text(5), "0:05");
   EXPECT_EQ(time_text(3723), "1:02:03");
   EXPECT_EQ(time_text(-1), "-");

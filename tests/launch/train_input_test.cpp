@@ -59,6 +59,11 @@ TEST_F(TrainInput, ConfigurationsThatCannotBe) {
   EXPECT_FALSE(fs::exists(path("run")));
 }
 
+TEST_F(TrainInput, AModelLargerThanTheMemory) {
+  expect_refused(78, {"--set=model.layers=4096", "--set=model.width=1048576"},
+                 {"does not fit this machine", "moments", "a smaller micro-batch does not help"});
+}
+
 TEST_F(TrainInput, ResumeMustNeedsACheckpoint) {
   expect_refused(64, {"--resume=must"}, {"holds no checkpoint to resume"});
 }

@@ -114,6 +114,27 @@ TEST_F(TrainWatch, APortThatIsTakenIsAWarning) {
   close(handle);
 }
 
+TEST_F(TrainWatch, AHostThatIsNoneIsAWarning) {
+  for (const char* listen : {"nosuch.invalid:9090", "256.1.1.1:9"}) {
+    const Ended end = train_to_end(listen, 0, {join("--set=metrics.listen=", listen)});
+    EXPECT_EQ(end.exit_code, 0) << end.output;
+    EXPECT_THAT(end.output, testing::Not(HasSubstr("metrics at http")));
+    EXPECT_THAT(end.output, HasSubstr(join("metrics.listen ", listen, " cannot be served (host ")));
+    EXPECT_FALSE(std::filesystem::exists(path(listen) / "targets.json"));
+    EXPECT_EQ(std::ssize(losses(listen)), kSteps);
+  }
+}
+
+TEST_F(TrainWatch, TheRunIsNamedAfterItsDirectory) {
+  const auto job = train("kindly named", 0, {kEndless, "--set=metrics.listen=127.0.0.1:0"});
+  ASSERT_TRUE(has_come_to("kindly named", 1)) << job->output();
+  EXPECT_THAT(text_of("kindly named/targets.json"), HasSubstr("\"run\": \"kindly-named\""));
+  test::spill(path("kindly named") / "stop", "");
+  EXPECT_EQ(finish(*job).exit_code, 130) << job->output();
+  EXPECT_THAT(job->output(), HasSubstr("run kindly-named in "));
+  EXPECT_THAT(job->output(), HasSubstr(": 1 rank, 1000000 steps of 12 sequences, 4 micro-batches"));
+}
+
 TEST_F(TrainWatch, OtherVerbsTakeTheResult) {
   ASSERT_EQ(train_to_end("run", 2, {"--profile=3:4"}).exit_code, 0);
   const std::string run = path("run").string();
@@ -127,11 +148,20 @@ TEST_F(TrainWatch, OtherVerbsTakeTheResult) {
   EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
   const Ended measured = program({"eval", run, "--json"});
   EXPECT_EQ(measured.exit_code, 0) << measured.output;
+  const Ended beside = program({"eval", run, "--bigram"});
+  EXPECT_THAT(beside.output, testing::ContainsRegex(
+                                 "text validation: the model (beats the bigram by|does not beat "
+                                 "the bigram, it is) [0-9.]+ nats a token"));
   const Ended sampled = program({"generate", run, "--prompt", "the river", "--tokens", "5"});
   EXPECT_EQ(sampled.exit_code, 0) << sampled.output;
   EXPECT_THAT(sampled.output, HasSubstr("the river"));
   const Ended exported = program({"checkpoint", "export", run, "--out", path("out").string()});
   EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  for (const std::string& word :
+       {path("out").string() + ": step 30", std::string("model.safetensors"),
+        std::string("config.json"), std::string("tokenizer.json")}) {
+    EXPECT_THAT(exported.output, HasSubstr(word));
+  }
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ TEST(MetricsServer, TakenPortIsAWarning) {
   EXPECT_EQ(second.port(), 0);
   ASSERT_EQ(warnings.lines.size(), 1U);
   EXPECT_THAT(warnings.lines[0], HasSubstr(listen));
+  EXPECT_THAT(warnings.lines[0], HasSubstr("Address already in use"));
   EXPECT_THAT(scrape(first.port()), HasSubstr("anabranch_step"));
 }
 
@@ -90,6 +91,25 @@ TEST(MetricsServer, OffAndBadAddresses) {
   EXPECT_FALSE(MetricsServer(metrics, "192.0.2.1:9", warnings.warn).serving());
   EXPECT_FALSE(MetricsServer(metrics, "nonsense", warnings.warn).serving());
   EXPECT_EQ(warnings.lines.size(), 2U);
+}
+
+TEST(MetricsServer, HostsThatAreNoneAreNotServed) {
+  for (const char* listen : {"nosuch.invalid:0", "256.1.1.1:0", "nosuch.invalid:9090", "1.2.3:x"}) {
+    Warnings warnings;
+    const Metrics metrics(Labels{});
+    EXPECT_FALSE(MetricsServer(metrics, listen, warnings.warn).serving()) << listen;
+    ASSERT_EQ(warnings.lines.size(), 1U) << listen;
+    EXPECT_THAT(warnings.lines[0], HasSubstr(listen));
+  }
+}
+
+TEST(MetricsServer, TakesNames) {
+  Warnings warnings;
+  const Metrics metrics(Labels{});
+  const MetricsServer server(metrics, "localhost:0", warnings.warn);
+  ASSERT_TRUE(server.serving());
+  EXPECT_EQ(server.address(), "localhost:" + std::to_string(server.port()));
+  EXPECT_THAT(scrape(server.port()), HasSubstr("anabranch_step"));
 }
 
 TEST(TargetsFile, LivesAsLongAsTheObject) {

@@ -1,7 +1,12 @@
 #include "runtime/generator.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include <gtest/gtest.h>
 
+#include "core/base/philox.h"
 #include "core/nn/init.h"
 #include "runtime/models/gpt2.h"
 #include "tests/support/tensors.h"
@@ -107,6 +112,61 @@ TEST(Sample, TopKAndTopPCutTheTail) {
   EXPECT_EQ(sample(kLogits, o, 0.999), 2);
   o.top_p = 0.6;
   EXPECT_EQ(sample(kLogits, o, 0.999), 0);
+}
+
+TEST(Sample, ExactlyTopPIsEnough) {
+  SamplingOptions o;
+  o.top_p = 0.5;
+  EXPECT_EQ(sample(std::vector<float>{0, 0, 0, 0}, o, 0.49), 0);
+  EXPECT_EQ(sample(std::vector<float>{0, 0, 0, 0}, o, 0.51), 1);
+  EXPECT_EQ(sample(std::vector<float>{0, 0, 0, 0}, o, 0.999), 1);
+}
+
+// The definition, by sorting.
+int32_t sorted_sample(const std::vector<float>& logits, const SamplingOptions& o, double uniform) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return at(a) > at(b); });
+  if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(o.top_k)));
+  std::vector<double> mass(1, 0);
+  for (const int32_t token : order) {
+    mass.push_back(mass.back() + std::exp((double{at(token)} - at(order[0])) / o.temperature));
+  }
+  size_t kept = 1;
+  while (kept < order.size() && mass[kept] < o.top_p * mass.back()) ++kept;
+  size_t drawn = 1;
+  while (drawn < kept && mass[drawn] <= uniform * mass[kept]) ++drawn;
+  return order[drawn - 1];
+}
+
+TEST(Sample, EqualsTheDefinitionBySorting) {
+  for (const int64_t vocabulary : {1, 2, 3, 1000}) {
+    std::vector<float> logits;
+    for (uint64_t i = 0; i < static_cast<uint64_t>(vocabulary); ++i) {
+      // Few values, so that there are ties.
+      logits.push_back(static_cast<float>(philox(7, i)[0] % 64) / 8);
+    }
+    for (const double top_p : {1.0, 0.9, 0.5, 0.01}) {
+      for (const int64_t top_k : {0, 1, 7, 5000}) {
+        SamplingOptions o;
+        o.top_p = top_p;
+        o.top_k = top_k;
+        o.temperature = 0.7;
+        for (double u = 0; u < 1; u += 0.0123) {
+          EXPECT_EQ(sample(logits, o, u), sorted_sample(logits, o, u))
+              << vocabulary << " tokens, top-p " << top_p << ", top-k " << top_k << ", at " << u;
+        }
+      }
+    }
+  }
+}
+
+TEST(Sample, TakesAVocabularyOfAMillion) {
+  std::vector<float> logits(size_t{1} << 20U, 1);
+  logits[345678] = 2;
+  EXPECT_EQ(sample(logits, {}, 0), 345678);
+  EXPECT_EQ(sample(logits, {}, 0.9999999), (int32_t{1} << 20) - 1);
 }
 
 }  // namespace

@@ -152,12 +152,12 @@ TEST(Bpe, RefusesAVocabularyThatIsNotWhole) {
   wrong.merges = {{'a', 999}};
   refuse(wrong, "names token 999");
   wrong.merges = {{'a', 'b'}};
-  refuse(wrong, "leads to 'ab'");
+  refuse(wrong, R"(leads to "ab")");
   wrong.tokens.emplace_back("ab");
   wrong.merges = {{'a', 'b'}, {'a', 'b'}};
   refuse(wrong, "merge 1 (counted from 0) repeats merge 0");
   wrong.specials = {256};
-  refuse(wrong, "leads to 'ab'");
+  refuse(wrong, R"(leads to "ab")");
 }
 
 }  // namespace

@@ -134,16 +134,16 @@ TEST_F(TokenizerJson, RefusesABrokenVocabulary) {
   refuse(change([](json& vocab, json&) { vocab["new"] = 4'000'000'000U; }), {"4000000000"});
   refuse(change([](json& vocab, json&) { vocab["new"] = 1e30; }), {"model.vocab", "an id"});
   refuse(change([](json& vocab, json&) { vocab["new"] = -1; }), {"model.vocab", "-1"});
-  refuse(change([](json& vocab, json&) { vocab["a b"] = vocab.size(); }), {"'a b'"});
+  refuse(change([](json& vocab, json&) { vocab["a b"] = vocab.size(); }), {R"("a b")"});
   refuse(change([](json&, json& merges) { merges[3] = "ab"; }), {"model.merges[3]", "one space"});
   refuse(change([](json&, json& merges) { merges[3] = "a b c"; }), {"model.merges[3]"});
   refuse(change([](json&, json& merges) { merges[3] = {"a"}; }), {"model.merges[3]"});
   refuse(change([](json&, json& merges) {
            merges[3] = {"a", "qqq"};
          }),
-         {"model.merges[3]", "'qqq' is not in the vocabulary"});
+         {"model.merges[3]", R"("qqq" is not in the vocabulary)"});
   refuse(change([](json&, json& merges) { merges[3] = merges[2]; }), {"merge 3", "repeats"});
-  refuse(change([](json&, json& merges) { merges[3] = {"!", "!"}; }), {"leads to '!!'"});
+  refuse(change([](json&, json& merges) { merges[3] = {"!", "!"}; }), {R"(leads to "!!")"});
   json file = gpt2_;
   file["added_tokens"][0]["content"] = "";
   refuse(file, {"added_tokens[0]", "no text"});

@@ -164,24 +164,50 @@ TEST(Tokenizer, ReadsAndWritesGpt2sFiles) {
   test::expect_error(Fault::kUsage, {"tiny", "tokenizer.json"},
                      [&] { tiny().save_gpt2(folder.path("a"), folder.path("b")); });
   test::spill(folder.path("bad.bpe"), "#version: 0.2\na b\na  b\n");
-  test::expect_error(Fault::kData, {"bad.bpe:3", "'a  b'"}, [&] {
+  test::expect_error(Fault::kData, {"bad.bpe:3", R"("a  b")"}, [&] {
     Tokenizer::from_gpt2(folder.path("bad.bpe"), folder.path("encoder.json"));
   });
   test::spill(folder.path("bad.bpe"), "\xC4\xA0 qqq\n");
-  test::expect_error(Fault::kData, {"bad.bpe:1", "'qqq' is not in the vocabulary"}, [&] {
+  test::expect_error(Fault::kData, {"bad.bpe:1", "\"qqq\" is not in the vocabulary"}, [&] {
     Tokenizer::from_gpt2(folder.path("bad.bpe"), folder.path("encoder.json"));
   });
   test::spill(folder.path("bad.json"), R"({"a": -1})");
-  test::expect_error(Fault::kData, {"bad.json", "'a' has no id"}, [&] {
+  test::expect_error(Fault::kData, {"bad.json", "\"a\" has no id"}, [&] {
     Tokenizer::from_gpt2(folder.path("vocab.bpe"), folder.path("bad.json"));
   });
 }
 
+TEST(Tokenizer, ErrorsQuoteOnlyTheBeginningOfAFile) {
+  const test::Folder folder;
+  // GPT-2's two files, one given for the other: a megabyte in one line.
+  const std::string ids = "{\"a\": 0, \"" + std::string(1 << 20, 'x') + "\": 1}";
+  test::spill(folder.path("encoder.json"), ids);
+  test::spill(folder.path("unclosed.json"), ids.substr(0, ids.size() / 2));
+  test::spill(folder.path("long.json"), "{\"" + std::string(1 << 20, 'x') + "\": -1}");
+  test::spill(folder.path("empty.bpe"), "");
+  const auto message = [&](const char* merges, const char* json) {
+    try {
+      Tokenizer::from_gpt2(folder.path(merges), folder.path(json));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const auto& [merges, json] : {std::pair{"encoder.json", "encoder.json"},
+                                     {"empty.bpe", "encoder.json"},
+                                     {"empty.bpe", "unclosed.json"},
+                                     {"empty.bpe", "long.json"}}) {
+    const std::string said = message(merges, json);
+    EXPECT_THAT(said, testing::HasSubstr(".json"));
+    EXPECT_LT(said.size(), 500U) << merges << " " << json;
+  }
+}
+
 TEST(Tokenizer, SaysWhichFileItCannotReadOrWrite) {
   const test::Folder folder;
-  test::expect_error(Fault::kIo, {"none.json", "No such file"},
+  test::expect_error(Fault::kData, {"none.json", "no such file"},
                      [&] { Tokenizer::load(folder.path("none.json")); });
-  test::expect_error(Fault::kIo, {folder.path(), "is a folder"},
+  test::expect_error(Fault::kData, {folder.path(), "is a folder"},
                      [&] { Tokenizer::load(folder.path()); });
   test::expect_error(Fault::kIo, {"none/t.json", "No such file"},
                      [&] { tiny().save(folder.path("none/t.json")); });

@@ -29,6 +29,19 @@ std::string refusal(const std::string& text, const std::vector<std::string>& set
   return "accepted";
 }
 
+TEST(Config, ARunIsNamedAfterItsDirectory) {
+  const auto name = [](const std::string& dir) {
+    return parse_config("", "dir/small.yaml", {"run.dir=" + dir}).run.name;
+  };
+  EXPECT_EQ(name("runs/large"), "large");
+  EXPECT_EQ(name("/scratch/a.b/"), "a.b");
+  EXPECT_EQ(name("'my runs/first try'"), "first-try");
+  EXPECT_EQ(name(".hidden"), "-hidden");
+  EXPECT_EQ(name("."), "small");
+  EXPECT_EQ(name(".."), "small");
+  EXPECT_EQ(parse_config("run: {name: mine}", "c.yaml", {"run.dir=runs/x"}).run.name, "mine");
+}
+
 TEST(Config, EmptyFileIsAllDefaults) {
   const Config config = parse_config("", "dir/small.yaml");
   EXPECT_EQ(config.run.name, "small");

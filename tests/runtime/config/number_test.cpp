@@ -45,6 +45,12 @@ TEST(Number, RefusesWhatIsNotFinite) {
   EXPECT_EQ(value, 7);
 }
 
+TEST(Counted, TakesAnSUnlessOne) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(2, "rank"), "2 ranks");
+}
+
 }  // namespace
 
 }  // namespace anabranch

@@ -1,0 +1,130 @@
+#include "launch/metrics_reader.h"
+
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "monitoring/metrics.h"
+
+namespace anabranch {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// Reads fields of one line and remembers whether all it was asked for were there.
+class Fields {
+ public:
+  explicit Fields(const Json& line) : line_(line) {}
+
+  // `otherwise`: what a missing one is; empty: it must be there.
+  double number(std::string_view key, std::optional<double> otherwise = {}) {
+    const auto found = line_.find(std::string(key));
+    if (found == line_.end() && otherwise) return *otherwise;
+    if (found != line_.end() && found->is_number()) return found->get<double>();
+    if (found != line_.end() && found->is_null()) return std::numeric_limits<double>::quiet_NaN();
+    good_ = false;
+    return 0;
+  }
+
+  double number(Metric metric, std::optional<double> otherwise = {}) {
+    return number(spec_of(metric).name, otherwise);
+  }
+
+  int64_t count(std::string_view key) {
+    const double value = number(key);
+    constexpr double kLargest = 0x1p53;
+    if (value >= 0 && value <= kLargest) return static_cast<int64_t>(value);
+    good_ = false;
+    return 0;
+  }
+
+  int64_t count(Metric metric) { return count(spec_of(metric).name); }
+
+  std::string text(const char* key, std::optional<std::string> otherwise = {}) {
+    const auto found = line_.find(key);
+    if (found == line_.end() && otherwise) return *otherwise;
+    if (found != line_.end() && found->is_string()) return found->get<std::string>();
+    good_ = false;
+    return "";
+  }
+
+  [[nodiscard]] bool has(const char* key) const { return line_.contains(key); }
+
+  [[nodiscard]] bool good() const { return good_; }
+
+ private:
+  const Json& line_;
+  bool good_ = true;
+};
+
+StepReport step_of(Fields& line, int64_t total_steps) {
+  StepReport r;
+  r.step = line.count(Metric::kStep);
+  r.total_steps = total_steps;
+  r.logged = true;
+  r.loss = line.number(Metric::kLoss);
+  r.learning_rate = line.number(Metric::kLearningRate);
+  r.grad_norm = line.number(Metric::kGradientNorm);
+  r.seconds = line.number(Metric::kStepSeconds);
+  r.tokens_per_second = line.number(Metric::kTokensPerSecond);
+  r.mfu = line.number(Metric::kMfu, -1);
+  r.skipped = line.text("skipped", "");
+  return r;
+}
+
+EvalReport eval_of(Fields& line) {
+  EvalReport r;
+  r.step = line.count(Metric::kStep);
+  r.source = line.text("source");
+  if (r.source == "all") r.source.clear();  // the only one
+  r.loss = line.number(Metric::kValidationLoss);
+  r.perplexity = line.number(Metric::kValidationPerplexity);
+  r.bits_per_byte = line.number(Metric::kBitsPerByte);
+  r.tokens = line.count("tokens");
+  r.seconds = line.number("seconds");
+  return r;
+}
+
+SaveReport save_of(Fields& line) {
+  SaveReport r;
+  r.step = line.count(Metric::kStep);
+  r.ok = !line.has("error");
+  if (!r.ok) {
+    r.error = line.text("error");
+    return r;
+  }
+  r.stall_seconds = line.number(Metric::kCheckpointPauseSeconds);
+  r.write_seconds = line.number(Metric::kCheckpointSeconds);
+  r.bytes = line.count(Metric::kCheckpointBytes);
+  return r;
+}
+
+}  // namespace
+
+bool read_report(const std::string& line, int64_t total_steps, ReportSink& sink) {
+  const Json parsed = Json::parse(line, nullptr, false);
+  if (!parsed.is_object()) return false;
+  Fields fields(parsed);
+  const std::string type = fields.text("type");
+  if (type == "step") {
+    const StepReport report = step_of(fields, total_steps);
+    if (fields.good()) sink.step(report);
+  } else if (type == "eval") {
+    const EvalReport report = eval_of(fields);
+    if (fields.good()) sink.eval(report);
+  } else if (type == "save") {
+    const SaveReport report = save_of(fields);
+    if (fields.good()) sink.save(report);
+  } else if (type == "event") {
+    const std::string kind = fields.text("kind"), text = fields.text("text");
+    if (fields.good()) sink.event(kind, text);
+  } else {
+    return false;
+  }
+  return fields.good();
+}
+
+}  // namespace anabranch

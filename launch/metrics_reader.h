@@ -1,0 +1,20 @@
+// The lines of metrics.jsonl as reports.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/reports.h"
+
+namespace anabranch {
+
+// Tells `sink` what a line says. A number that JSON has no word for (null) is not-a-number.
+//
+//   line         "{"type": "step", ...}", without its line feed
+//   total_steps  of the run; 0: unknown
+//
+// Returns false if the line is none that a run writes: no JSON, another type, a field that is
+// missing or of the wrong kind.
+bool read_report(const std::string& line, int64_t total_steps, ReportSink& sink);
+
+}  // namespace anabranch

@@ -1,0 +1,49 @@
+#include "runtime/memory_need.h"
+
+#include "runtime/models/registry.h"
+#include "tests/data/folder.h"
+
+namespace anabranch {
+namespace {
+
+std::unique_ptr<Model> model_of(const std::string& sizes, const std::string& precision = "fp32") {
+  return make_model(
+      parse_config("model: {" + sizes + "}\ntrain: {precision: " + precision + "}\n", "memory"),
+      50);
+}
+
+const char* const kSmall = "layers: 2, width: 16, heads: 2, context: 8";
+
+TEST(MemoryNeed, CountsWhatIsKeptOfEachParameter) {
+  const auto model = model_of(kSmall);
+  const auto n = static_cast<double>(model->cost().parameters);
+  const MemoryNeed run = weights_memory(*model);
+  EXPECT_EQ(run.parameters, model->cost().parameters);
+  EXPECT_EQ(run.total(), 4 * n);
+  const MemoryNeed train = training_memory(*model, 2);
+  EXPECT_EQ(train.gradients, 4 * n);
+  EXPECT_EQ(train.moments, 8 * n);
+  EXPECT_EQ(train.save, 6 * n);
+  EXPECT_EQ(train.total(), 22 * n);
+  EXPECT_EQ(weights_memory(*model_of(kSmall, "fp64")).total(), 8 * n);
+  const double bf16 = weights_memory(*model_of(kSmall, "bf16")).total();
+  EXPECT_GT(bf16, 5 * n);  // matrices have a copy
+  EXPECT_LE(bf16, 6 * n);
+}
+
+TEST(MemoryNeed, RefusesWhatDoesNotFit) {
+  const auto model = model_of(kSmall);
+  const MemoryNeed need = training_memory(*model, 1);
+  require_memory(need, 1, need.total());
+  test::expect_error(Fault::kConfig, {"does not fit", "for the 2 ranks here", "model.width"},
+                     [&] { require_memory(need, 2, 1.5 * need.total()); });
+  EXPECT_GT(physical_memory(), 1e8);
+  // No number overflows on the way.
+  const auto huge =
+      model_of("layers: 4096, width: 1048576, heads: 1, context: 16777216, ffn_width: 16777216");
+  test::expect_error(Fault::kConfig, {"does not fit", "a smaller micro-batch does not help"},
+                     [&] { require_memory(training_memory(*huge, 1)); });
+}
+
+}  // namespace
+}  // namespace anabranch
