@@ -13,7 +13,7 @@ namespace {
 std::vector<Samples> cut(const Dataset& dataset, const LoaderOptions& options) {
   std::vector<Samples> all;
   for (const DataSource& source : dataset.sources()) {
-    all.emplace_back(source, options.packing, options.T, options.document_starts);
+    all.emplace_back(source, options.packing, options.T, options.with_document_starts);
   }
   return all;
 }
@@ -122,7 +122,7 @@ Batch Loader::read(int64_t number) const {
   Batch batch;
   batch.inputs = Tensor({B, T}, DType::kI32, nullptr, "data");
   batch.targets = Tensor({B, T}, DType::kI32, nullptr, "data");
-  if (options_.document_starts) {
+  if (options_.with_document_starts) {
     batch.document_starts = Tensor({B, T}, DType::kI32, nullptr, "data");
   }
   batch.first_sample = first_of(number);

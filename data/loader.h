@@ -35,11 +35,11 @@ struct LoaderOptions {
   int rank = 0, ranks = 1;
   uint64_t seed = 0;  // of the order
   Packing packing = Packing::kWindows;
-  bool document_starts = false;      // whether batches have them
-  int64_t start_sample = 0;          // where to begin: what position() gave
-  int prefetch = 4;                  // micro-batches read ahead
-  std::vector<double> weights = {};  // of the sources; empty: as the data set says
-  Trace* trace = nullptr;            // waiting and reading as spans
+  bool with_document_starts = false;  // whether batches have them
+  int64_t start_sample = 0;           // where to begin: what position() gave
+  int prefetch = 4;                   // micro-batches read ahead
+  std::vector<double> weights = {};   // of the sources; empty: as the data set says
+  Trace* trace = nullptr;             // waiting and reading as spans
 };
 
 // A step of S = micro_batches * ranks * B samples from global sample s0 on: row b of micro-batch j

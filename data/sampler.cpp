@@ -67,7 +67,7 @@ Sampler::Sampler(std::vector<int64_t> samples, const std::vector<double>& weight
   }
   share_ = whole_shares(shares, kPeriod);
   for (size_t s = 0; s < share_.size(); ++s) {
-    if (share_[s] > 0) continue;
+    if (share_[s] > 0 || shares[s] == 0) continue;  // a weight of 0 leaves a source out
     throw config_error("source ", s, " has a weight below 1/", kPeriod,
                        " of all; join it with another source, or give it more");
   }

@@ -18,7 +18,7 @@ Validation::Validation(const DataSource& source, int64_t vocab_size, ValidationO
                      " validation tokens; build the shards with a validation fraction above 0, or ",
                      "switch validation off");
   }
-  if (options_.document_starts) documents_ = source.val.document_offsets();
+  if (options_.with_document_starts) documents_ = source.val.document_offsets();
   const int64_t T = options_.T;
   windows_ = (there + T - 1) / T;
   if (options_.max_tokens > 0) {
@@ -37,7 +37,7 @@ Batch Validation::at(int64_t i) const {
   batch.targets = Tensor({B, T}, DType::kI32, nullptr, "data");
   batch.inputs.fill_zero();
   std::ranges::fill(batch.targets.span<int32_t>(), -1);
-  if (options_.document_starts) {
+  if (options_.with_document_starts) {
     batch.document_starts = Tensor({B, T}, DType::kI32, nullptr, "data");
     batch.document_starts.fill_zero();
   }
@@ -59,7 +59,7 @@ Batch Validation::at(int64_t i) const {
     std::copy_n(tokens.begin() + 1, count, batch.targets.data<int32_t>() + b * T);
     batch.target_tokens += count;
     if (batch.document_starts.empty()) continue;
-    document_starts(documents_, first, T, 0, batch.document_starts.data<int32_t>() + b * T);
+    starts_of_documents(documents_, first, T, 0, batch.document_starts.data<int32_t>() + b * T);
   }
   return batch;
 }

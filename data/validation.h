@@ -11,8 +11,8 @@ struct ValidationOptions {
   int64_t T = 0;            // context
   int64_t micro_batch = 0;  // B, sequences of one rank at a time
   int rank = 0, ranks = 1;
-  int64_t max_tokens = 0;        // of all ranks, rounded down to whole windows but one; 0: all
-  bool document_starts = false;  // whether batches have them
+  int64_t max_tokens = 0;             // of all ranks, rounded down to whole windows but one; 0: all
+  bool with_document_starts = false;  // whether batches have them
 };
 
 // Windows of T tokens one after the other, shared out over ranks. Every rank has the same number of

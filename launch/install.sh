@@ -20,6 +20,12 @@ packages_text=(perl perl-doc bible-kjv bible-kjv-text)
 
 cd "$(dirname "$0")/.."
 sets=("${@:-build}")
+for set in "${sets[@]}"; do
+  case "$set" in
+    build | test | text | parquet) ;;
+    *) echo "usage: launch/install.sh [build|test|text|parquet]..." >&2; exit 64 ;;
+  esac
+done
 
 missing_packages() {
   local set package status

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <string>
 #include <unistd.h>
 
@@ -57,9 +58,18 @@ Main* open_library(const std::string& path, std::string& why) {
   return reinterpret_cast<Main*>(entry);
 }
 
+// Standard streams that whoever started us has closed: their numbers would go to the next files
+// opened, and what is printed into those.
+void open_standard_streams() {
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (fcntl(stream, F_GETFD) < 0) (void)open("/dev/null", O_RDWR);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   // Threads that wait for the next loop spin for microseconds, not milliseconds, before they sleep:
   // on shared cores the spinning would cost more than it saves. Read when the library is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "10000", 0);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/quote.h"
 #include "launch/progress.h"
 
 namespace anabranch {
@@ -33,15 +34,17 @@ std::string eval_line(const EvalReport& r) {
 
 std::string save_line(const SaveReport& r) {
   if (!r.ok) {
-    return fmt::format("step {}  SAVE FAILED: {}; training goes on, the older checkpoint is whole",
-                       r.step, r.error.empty() ? "on another rank, see its log" : r.error);
+    return fmt::format(
+        "step {}  SAVE FAILED: {}; training goes on; older checkpoints are untouched", r.step,
+        r.error.empty() ? "on another rank, see its log" : r.error);
   }
   return fmt::format("step {}  saved {} a rank in {:.2f} s, training paused {:.3f} s", r.step,
                      bytes_text(static_cast<double>(r.bytes)), r.write_seconds, r.stall_seconds);
 }
 
 std::string event_line(const std::string& kind, const std::string& text) {
-  return kind + ": " + text;
+  constexpr size_t kLongest = 4096;  // a line that another program may have written
+  return excerpt(kind, kLongest) + ": " + excerpt(text, kLongest);
 }
 
 void StepSeconds::add(double seconds) {

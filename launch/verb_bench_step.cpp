@@ -71,9 +71,10 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
 
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  require_memory(
-      training_memory(*make_model(config, wish.model.vocabulary), process.world().size()),
-      process.topology().local_size);
+  MemoryNeed need =
+      training_memory(*make_model(config, wish.model.vocabulary), process.world().size());
+  need.save = 0;  // nothing is saved
+  require_memory(need, process.topology().local_size);
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
                                       process.world(), process.context());
   if (process.first()) print(result, process, process.world().size(), wish.model.json);

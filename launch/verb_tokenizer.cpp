@@ -70,11 +70,19 @@ struct TrainWish {
   bool json = false;
 };
 
+void make_folder_of(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  std::error_code failure;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
+  if (failure) throw io_error("cannot make ", folder.string(), ": ", failure.message());
+}
+
 void train(const TrainWish& wish, const TextFormat& format) {
   const std::vector<InputText> inputs = list_inputs(wish.inputs);
   if (std::ranges::find(inputs, wish.out, &InputText::path) != inputs.end()) {
     throw usage_error("--out ", wish.out, " is one of the texts; give another name");
   }
+  make_folder_of(wish.out);  // before the long work, not after
   Reader reader(inputs, format);
   Progress bar("counting", reader.total(), Progress::Unit::kBytes);
   bool merging = false;

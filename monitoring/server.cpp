@@ -41,10 +41,6 @@ std::string host_name() {
   return name.data();
 }
 
-}  // namespace
-
-namespace {
-
 struct FreeAddresses {
   void operator()(addrinfo* all) const { freeaddrinfo(all); }
 };
@@ -53,28 +49,26 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 Addresses resolve(const std::string& host, const std::string& port) {
   addrinfo wish{};
-  wish.ai_family = AF_UNSPEC;
+  wish.ai_family = AF_INET;  // the server in Debian's library has no other
   wish.ai_socktype = SOCK_STREAM;
   wish.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
+  if (!host.empty() && host.front() == '[') throw std::runtime_error("IPv6 is not supported");
   addrinfo* found = nullptr;
   const int failure =
-      getaddrinfo(name.empty() ? nullptr : name.c_str(), port.c_str(), &wish, &found);
+      getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &wish, &found);
   if (failure != 0) {
     throw std::runtime_error(join("host ", host, ": ", gai_strerror(failure)));
   }
   return Addresses(found);
 }
 
-// "1.2.3.4:9" or "[::1]:9".
+// "1.2.3.4:9".
 std::string numeric(const addrinfo& address) {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
   getnameinfo(address.ai_addr, address.ai_addrlen, host.data(), host.size(), port.data(),
               port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
-  const bool v6 = address.ai_family == AF_INET6;
-  return join(v6 ? "[" : "", host.data(), v6 ? "]:" : ":", port.data());
+  return join(host.data(), ":", port.data());
 }
 
 // 0, or the errno that keeps this process from listening there.

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
+#include <string>
 #include <unistd.h>
 
 #include "core/base/error.h"
 #include "runtime/config/number.h"
 
 namespace anabranch {
+namespace fs = std::filesystem;
+
 namespace {
 
 std::string gib(double bytes) {
@@ -16,7 +20,36 @@ std::string gib(double bytes) {
   return number_text(tenths) + " GiB";
 }
 
+// Of a limit file; infinity if there is none, or it says "max".
+double limit_in(const fs::path& file) {
+  double limit = 0;
+  std::ifstream in(file);
+  return in >> limit && limit > 0 ? limit : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
+
+double control_group_memory(const fs::path& mount, const fs::path& membership) {
+  double least = std::numeric_limits<double>::infinity();
+  std::ifstream in(membership);
+  for (std::string line; std::getline(in, line);) {
+    // hierarchy:controllers:path, where version 2 names no controllers
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool unified = controllers.empty();
+    if (!unified && controllers.find("memory") == std::string::npos) continue;
+    const fs::path root = unified ? mount : mount / "memory";
+    const char* const file = unified ? "memory.max" : "memory.limit_in_bytes";
+    // A limit of any group above holds too.
+    fs::path group = fs::path(line.substr(second + 1)).relative_path();
+    for (;; group = group.parent_path()) {
+      least = std::min(least, limit_in(root / group / file));
+      if (group.empty()) break;
+    }
+  }
+  return least;
+}
 
 MemoryNeed weights_memory(Model& model) {
   MemoryNeed need;
@@ -45,13 +78,7 @@ MemoryNeed training_memory(Model& model, int ranks) {
 double physical_memory() {
   double bytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  for (const char* file :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    double limit = 0;
-    std::ifstream in(file);
-    if (in >> limit && limit > 0) bytes = std::min(bytes, limit);  // "max" is no number
-  }
-  return bytes;
+  return std::min(bytes, control_group_memory("/sys/fs/cgroup", "/proc/self/cgroup"));
 }
 
 void require_memory(const MemoryNeed& need, int processes, double available) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 #include "runtime/models/model.h"
 
@@ -22,8 +23,16 @@ struct MemoryNeed {
 MemoryNeed training_memory(Model& model, int ranks);
 MemoryNeed weights_memory(Model& model);
 
-// This machine's memory in bytes, or what the control group leaves this process of it.
+// This machine's memory in bytes, or what its control groups leave this process of it.
 double physical_memory();
+
+// The lowest limit in bytes among the control group of a process and those above it, of version 1
+// or 2; infinity if there is none.
+//
+//   mount       where control groups are: /sys/fs/cgroup
+//   membership  the process's list of them: /proc/self/cgroup
+double control_group_memory(const std::filesystem::path& mount,
+                            const std::filesystem::path& membership);
 
 // Throws Error (config, 78) with the figures if as many processes as share this machine need more
 // than `available` bytes.

@@ -29,6 +29,28 @@ void check_model(const ModelConfig& saved, const ModelConfig& now) {
   differs("norm_eps", saved.norm_eps, now.norm_eps);
 }
 
+// "key" and "value" of a line "  key: value  # default".
+std::pair<std::string, std::string> parts_of(const std::string& line) {
+  const size_t first = line.find_first_not_of(' '), colon = line.find(':');
+  if (first == std::string::npos || colon == std::string::npos) return {line, ""};
+  const size_t begin = line.find_first_not_of(' ', colon + 1);
+  if (begin == std::string::npos) return {line.substr(first, colon - first), ""};
+  const size_t end = line.find_last_not_of(' ', line.find(" #", begin));
+  return {line.substr(first, colon - first), line.substr(begin, end - begin + 1)};
+}
+
+// What differs between two resolved configurations, which have the same keys.
+void tell_changes(const std::string& before, const std::string& after, const Tell& tell) {
+  std::istringstream old_lines(before), new_lines(after);
+  std::string section;
+  for (std::string a, b; std::getline(old_lines, a) && std::getline(new_lines, b);) {
+    const auto [key, was] = parts_of(a);
+    if (!a.empty() && a.front() != ' ') section = was.empty() ? key + "." : "";
+    if (a == b || a.starts_with('#')) continue;
+    tell(join("configuration changed: ", section, key, ": ", was, " -> ", parts_of(b).second));
+  }
+}
+
 void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell) {
   std::string before = fact(manifest.facts, "config");
   const std::string after = fact(wish.facts, "config");
@@ -42,10 +64,7 @@ void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell)
     if (saved.empty() || now.empty() || saved == now) continue;
     tell(join("other ", name, " than the checkpoint's: not bit-exact to a run never stopped"));
   }
-  std::istringstream old_lines(before), new_lines(after);
-  for (std::string a, b; std::getline(old_lines, a) && std::getline(new_lines, b);) {
-    if (a != b) tell(join("configuration changed: '", a, "' is now '", b, "'"));
-  }
+  tell_changes(before, after, tell);
 }
 
 // What rank 0 sees is what all try, however late a shared disk shows it to the others.

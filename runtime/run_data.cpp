@@ -61,7 +61,7 @@ LoaderOptions loader_options(const Config& config, const Dataset& dataset) {
   o.micro_batch = config.train.batch_tokens / config.model.context;
   o.seed = static_cast<uint64_t>(config.data.seed);
   o.packing = config.data.packing;
-  o.document_starts = config.data.document_mask;
+  o.with_document_starts = config.data.document_mask;
   o.prefetch = static_cast<int>(config.data.prefetch);
   o.weights = weights_of(dataset, config.data.sources);
   return o;
@@ -115,7 +115,7 @@ std::function<bool(MicroBatch&)> RunData::validation(size_t source) const {
   o.rank = options_.rank;
   o.ranks = options_.ranks;
   o.max_tokens = config_.eval.max_tokens;
-  o.document_starts = options_.document_starts;
+  o.with_document_starts = options_.with_document_starts;
   const auto batches = std::make_shared<Validation>(from, vocabulary(), o);
   return [this, batches, i = int64_t{0}](MicroBatch& batch) mutable {
     if (i == batches->batches()) return false;

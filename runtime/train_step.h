@@ -22,7 +22,8 @@ class TrainStep {
   TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabulary, Group& world,
             RankContext& context);
 
-  // Forward and backward over the step's micro-batches; the reduction of gradients starts during
+  // Forward and backward over the micro-batches of step state().step, which the caller counts and
+  // which dropout is keyed by; the reduction of gradients starts during
   // the last backward. Returns this rank's part of the loss in nats per token of the step.
   //
   //   next     gives the next micro-batch

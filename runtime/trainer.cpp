@@ -104,8 +104,8 @@ void Trainer::load() {
   saved_step_ = state_.step;
   tell("resume",
        join("resumed at step ", state_.step, " from ", checkpoints_.at(state_.step).string()));
-  if (state_.step > plan_.steps) {
-    tell("resume", join("the run is already past its ", plan_.steps, " steps; nothing to do"));
+  if (state_.step >= plan_.steps) {
+    tell("resume", join("the run has done ", plan_.steps, " steps; raise train.steps to go on"));
   }
 }
 
@@ -257,7 +257,8 @@ void Trainer::save_now() {
   if (!last_save_->ok) {
     throw io_error("the checkpoint of step ", state_.step, " could not be written: ",
                    last_save_->error.empty() ? "another rank failed" : last_save_->error,
-                   ". The newest good one is of step ", saved_step_, ".");
+                   saved_step_ < 0 ? std::string(". There is no good one.")
+                                   : join(". The newest good one is of step ", saved_step_, "."));
   }
 }
 
@@ -286,7 +287,8 @@ int Trainer::stop_with_save() {
 
 int Trainer::run() {
   load();
-  if (job_.on_start) job_.on_start();
+  // A run that is over stays as it was described when it was made.
+  if (job_.on_start && state_.step < plan_.steps) job_.on_start();
   data_.start(state_.next_sample);
   saver_.prepare(state_.items());
   while (state_.step < plan_.steps) {

@@ -7,7 +7,8 @@
 
 namespace anabranch {
 
-inline constexpr size_t kQuotedBytes = 80;
+inline constexpr size_t kQuotedBytes = 80;   // of a value
+inline constexpr size_t kReasonBytes = 200;  // of another library's message, which quotes
 
 // The first `bytes` of the text (but no character in two), with "..." if that is not all, and with
 // control characters, which would disturb a terminal, as \xNN.

@@ -19,7 +19,8 @@ namespace anabranch {
 //   heads                 H, with D = C / H
 //   first_key  [B, T]     f, int32: token t sees the keys f_t .. t of its sequence. In each row
 //                         0 <= f_t <= t, and f does not decrease: a document mask, a window. Keys
-//                         that no token of a block sees cost nothing. Empty: 0, all keys before t
+//                         that no token of a block sees cost nothing. T is at most 2^24 then.
+//                         Empty: 0, all keys before t
 //   y          [B*T, C]
 //
 // Keeps qkv, first_key, y and the log-sum-exp of each row's scores [B, H, T]. Sums are in

@@ -1,13 +1,9 @@
-#include <cmath>
-
 #include "core/base/parallel_for.h"
 #include "core/ops/attention.h"
 #include "core/ops/attention_head.h"
 
 namespace anabranch::cpu {
 namespace {
-
-constexpr int64_t kMostBounded = int64_t{1} << 24U;  // what float counts without gaps
 
 // Heads that are worth a thread's while.
 int64_t head_grain(int64_t tokens, int64_t width) {
@@ -16,18 +12,8 @@ int64_t head_grain(int64_t tokens, int64_t width) {
 }
 
 // [B, T]; null if there is none.
-const int32_t* checked(const Tensor& first_key) {
-  if (first_key.empty()) return nullptr;
-  const int32_t* const first = first_key.data<int32_t>();
-  const int64_t tokens = first_key.dim(1);
-  AB_CHECK(tokens <= kMostBounded, "[attention] first_key of ", tokens, " tokens; at most ",
-           kMostBounded, " are supported");
-  for (int64_t i = 0; i < first_key.count(); ++i) {
-    const int64_t t = i % tokens, before = t == 0 ? 0 : first[i - 1];
-    AB_CHECK(first[i] >= before && first[i] <= t, "[attention] first_key of token ", t,
-             " of sequence ", i / tokens, " is ", first[i], "; expected ", before, " to ", t);
-  }
-  return first;
+const int32_t* data_of(const Tensor& first_key) {
+  return first_key.empty() ? nullptr : first_key.data<int32_t>();
 }
 
 const int32_t* of_sequence(const int32_t* first_key, int64_t row) {
@@ -44,7 +30,7 @@ void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const Tensor& 
     const T* const x = qkv.data<T>();
     T* const out = y.data<T>();
     A* const l = lse.data<A>();
-    const int32_t* const first = checked(first_key);
+    const int32_t* const first = data_of(first_key);
     parallel_for(batch * heads, head_grain(tokens, width), [=, &qkv](int64_t begin, int64_t end) {
       HeadWorker<T> worker(qkv, tokens, width, HeadWorker<T>::Pass::kForward);
       for (int64_t i = begin; i < end; ++i) {
@@ -76,7 +62,7 @@ void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv,
     const A* const l = lse.data<A>();
     T* const dx = dqkv.out.data<T>();
     const bool accumulate = dqkv.accumulate;
-    const int32_t* const first = first_key.empty() ? nullptr : first_key.data<int32_t>();
+    const int32_t* const first = data_of(first_key);
     parallel_for(batch * heads, head_grain(tokens, width), [=, &qkv](int64_t begin, int64_t end) {
       HeadWorker<T> worker(qkv, tokens, width, HeadWorker<T>::Pass::kBackward);
       for (int64_t i = begin; i < end; ++i) {

@@ -40,6 +40,9 @@ struct CrossEntropyGradients {
   GradSink* dw;
 };
 
+// Rows of `rows` whose logits, of type `sums`, exist at a time.
+int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums);
+
 // Writes the loss of each row to `losses`, and if `gradients` is not null, those.
 void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
                           const Tensor& targets, const CrossEntropyGradients* gradients);

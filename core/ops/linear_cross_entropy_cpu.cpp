@@ -18,6 +18,8 @@ constexpr int64_t kChunkBytes = 200 << 20;
 constexpr int64_t kMinRows = 64, kMaxRows = 1024;
 constexpr int64_t kRowAlignment = 32;  // elements; the vectors of a product do not straddle lines
 
+int64_t row_stride(int64_t V) { return (V + kRowAlignment - 1) / kRowAlignment * kRowAlignment; }
+
 template <class A>
 [[gnu::always_inline]] inline A largest(const A* x, int64_t n) {
   constexpr int64_t kLanes = 64;
@@ -104,10 +106,9 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
          const CrossEntropyGradients* gradients) {
   using A = Accumulator<T>;
   const int64_t N = std::ssize(losses), C = w.dim(1), V = w.dim(0);
-  const int64_t stride = (V + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-  constexpr auto kSize = static_cast<int64_t>(sizeof(A));
+  const int64_t stride = row_stride(V);
   if (N == 0 && gradients != nullptr && !gradients->dw->accumulate) gradients->dw->out.fill_zero();
-  const int64_t chunk = std::min(N, std::clamp(kChunkBytes / (stride * kSize), kMinRows, kMaxRows));
+  const int64_t chunk = cross_entropy_rows(N, V, kDTypeOf<A>);
   Tensor logits = x.like({chunk, stride}, kDTypeOf<A>, "logits");
   A* l = logits.data<A>();
   for (int64_t first = 0; first < N; first += chunk) {
@@ -123,7 +124,7 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
     });
     if (gradients == nullptr) continue;
     const T* dl = reinterpret_cast<const T*>(l);
-    const int64_t dl_stride = stride * kSize / static_cast<int64_t>(sizeof(T));
+    const int64_t dl_stride = stride * static_cast<int64_t>(sizeof(A) / sizeof(T));
     if (gradients->dx != nullptr) {
       gemm<T, T>(gradients->dx->data<T>() + first * C, dl, w.data<T>(),
                  {.m = rows, .n = C, .k = V, .lda = dl_stride}, {.pool = x.pool()});
@@ -140,6 +141,11 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
 }
 
 }  // namespace
+
+int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums) {
+  const int64_t row_bytes = row_stride(vocabulary) * static_cast<int64_t>(size_of(sums));
+  return std::min(rows, std::clamp(kChunkBytes / row_bytes, kMinRows, kMaxRows));
+}
 
 void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
                           const Tensor& targets, const CrossEntropyGradients* gradients) {

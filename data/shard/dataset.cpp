@@ -177,7 +177,7 @@ Dataset Dataset::open(const std::string& folder) {
       to.val = open_split(inside, source.at("val"), dataset.tokenizer_);
     }
   } catch (const Json::exception& error) {
-    throw data_error(path, " is damaged: ", excerpt(error.what(), 200));
+    throw data_error(path, " is damaged: ", excerpt(error.what(), kReasonBytes));
   }
   if (dataset.sources_.empty()) throw data_error(path, " lists no sources");
   return dataset;

@@ -55,7 +55,7 @@ void Samples::document_starts(int64_t sample, int32_t* to) const {
   int64_t at = 0;
   for_pieces(sample, [&](int64_t first, int64_t count) {
     count = std::min(count, T_ - at);
-    anabranch::document_starts(documents_, first, count, static_cast<int32_t>(at), to + at);
+    starts_of_documents(documents_, first, count, static_cast<int32_t>(at), to + at);
     at += count;
   });
 }

@@ -45,8 +45,8 @@ std::vector<uint64_t> TokenStream::document_offsets() const {
   return all;
 }
 
-void document_starts(std::span<const uint64_t> document_offsets, int64_t first, int64_t count,
-                     int32_t base, int32_t* to) {
+void starts_of_documents(std::span<const uint64_t> document_offsets, int64_t first, int64_t count,
+                         int32_t base, int32_t* to) {
   const auto place = static_cast<uint64_t>(first);
   auto next = std::upper_bound(document_offsets.begin(), document_offsets.end(), place);
   int32_t start = base;

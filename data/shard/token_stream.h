@@ -41,7 +41,7 @@ class TokenStream {
 //
 //   document_offsets  [documents + 1], as of a TokenStream
 //   to                [count]
-void document_starts(std::span<const uint64_t> document_offsets, int64_t first, int64_t count,
-                     int32_t base, int32_t* to);
+void starts_of_documents(std::span<const uint64_t> document_offsets, int64_t first, int64_t count,
+                         int32_t base, int32_t* to);
 
 }  // namespace anabranch

@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kReasonBytes = 200;
-
 struct MergeLine {
   std::string_view left;
   std::string_view right;

@@ -8,8 +8,8 @@
 #include "core/base/error.h"
 #include "core/base/read_file.h"
 #include "core/base/sha256.h"
+#include "data/hdf5/raw_file.h"
 #include "data/tokenizer/gpt2_files.h"
-#include "data/tokenizer/tokenizer_files.h"
 #include "data/tokenizer/tokenizer_json.h"
 
 namespace anabranch {
@@ -65,15 +65,15 @@ Tokenizer Tokenizer::from_gpt2(const std::string& merges_path, const std::string
   return {"gpt2", std::move(json), vocabulary, SplitPattern::kGpt2, ids_path};
 }
 
-void Tokenizer::save(const std::string& path) const { write_tokenizer_file(path, json_); }
+void Tokenizer::save(const std::string& path) const { write_atomically(path, json_); }
 
 void Tokenizer::save_gpt2(const std::string& merges_path, const std::string& ids_path) const {
   if (pattern() != SplitPattern::kGpt2) {
     throw usage_error("tokenizer ", name_, " does not cut text as GPT-2 does, which its files ",
                       "cannot say; keep it as a tokenizer.json");
   }
-  write_tokenizer_file(merges_path, write_gpt2_merges(vocabulary_));
-  write_tokenizer_file(ids_path, write_gpt2_ids(vocabulary_));
+  write_atomically(merges_path, write_gpt2_merges(vocabulary_));
+  write_atomically(ids_path, write_gpt2_ids(vocabulary_));
 }
 
 std::optional<TokenId> Tokenizer::special_id(std::string_view text) const {

@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kReasonBytes = 200;
-
 // A value of the file and where it stands, so that every error can say so.
 class Field {
  public:

@@ -5,6 +5,7 @@
 #include "core/base/parallel_for.h"
 #include "core/ops/attention.h"
 #include "core/ops/gemm.h"
+#include "core/ops/linear_cross_entropy.h"
 #include "monitoring/process.h"
 #include "runtime/bench/random_step.h"
 #include "runtime/bench/timing.h"
@@ -14,14 +15,8 @@ namespace anabranch {
 namespace {
 
 template <class F>
-double best_of_three(F&& f) {
-  double best = 1e300;
-  for (int i = 0; i < 3; ++i) {
-    const Stopwatch watch;
-    f();
-    best = std::min(best, watch.seconds());
-  }
-  return best;
+double median_seconds(F&& f) {
+  return median(seconds_of(3, f));
 }
 
 // y = x w^T, dx = dy w, dw += dy^T x of one layer, alone.
@@ -31,7 +26,7 @@ double products_of(int64_t rows, int64_t in, int64_t out, DType type, DType grad
   Tensor y = random_values({rows, out}, out_type, pool), dx = random_values({rows, in}, type, pool);
   const Tensor dy = random_values({rows, out}, type, pool);
   Tensor dw = random_values({out, in}, grads, pool);
-  return best_of_three([&] {
+  return median_seconds([&] {
     gemm(y, x, w, {.transpose_b = true});
     gemm(dx, dy, w);
     gemm(dw, dy, x, {.transpose_a = true, .accumulate = true});
@@ -48,8 +43,7 @@ double linear_seconds(const Config& c, int64_t vocabulary, const std::shared_ptr
     block += products_of(rows, in, out, type, grads, type, pool);
   }
   // The head works through pieces of rows, so that all logits never exist at once.
-  constexpr int64_t kPiece = 1024;
-  const int64_t piece = std::min(rows, kPiece);
+  const int64_t piece = cpu::cross_entropy_rows(rows, vocabulary, grads);
   const double head = products_of(piece, C, vocabulary, type, grads, grads, pool) *
                       static_cast<double>(rows) / static_cast<double>(piece);
   return block * static_cast<double>(m.layers) + head;
@@ -81,7 +75,7 @@ double attention_product_seconds(const Config& c, const std::shared_ptr<Pool>& p
   const DType type = compute_type(c.train.precision), sums = master_type(c.train.precision);
   const Tensor x = random_values({tokens, width}, type, pool),
                p = random_values({most}, type, pool);
-  return static_cast<double>(m.layers) * best_of_three([&] {
+  return static_cast<double>(m.layers) * median_seconds([&] {
            dispatch(type, [&]<class T>() {
              parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
                Tensor out = random_values({most}, sums, pool);
@@ -100,7 +94,7 @@ double attention_seconds(const Config& c, const std::shared_ptr<Pool>& pool) {
   const DType type = compute_type(c.train.precision);
   const Tensor qkv = random_values({rows, 3 * m.width}, type, pool);
   const Tensor dy = random_values({rows, m.width}, type, pool);
-  return static_cast<double>(m.layers) * best_of_three([&] {
+  return static_cast<double>(m.layers) * median_seconds([&] {
            Tape tape;
            const Var x = tape.input(qkv);
            tape.backward(attention(x, c.train.micro_batch, m.heads), dy);

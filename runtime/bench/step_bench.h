@@ -1,4 +1,5 @@
 // How fast a whole training step is, and how much of it the matrix products alone would take.
+// What is timed alone has random values and is the median of three calls after one of warm-up.
 #pragma once
 
 #include <cstdint>

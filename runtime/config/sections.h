@@ -57,7 +57,8 @@ struct DataConfig {
   void visit(auto&& f) {
     f("path", path, "data directory: holds dataset.json and the shards");
     f("sources", sources,
-      "other shares of the sources than the data set's: list of {name, weight}");
+      "other shares of the sources than the data set's: list of {name, weight}; "
+      "one that is not listed is left out");
     f("seed", seed, int64_t{0}, kMaxCount, "seed of the order of samples");
     f("packing", packing, "how documents become samples");
     f("document_mask", document_mask,

@@ -63,7 +63,7 @@ int64_t planned_steps(const TrainConfig& train) {
 void check_train(Rules& rules, const Config& config) {
   const TrainConfig& train = config.train;
   rules.require((train.steps > 0) != (train.tokens > 0),
-                train.steps > 0 ? "both train.steps and train.tokens are set"
+                train.steps > 0 ? "both train.steps and train.tokens are set; set one of them to 0"
                                 : "neither train.steps nor train.tokens is set",
                 ": give one of them");
   rules.require(train.batch_tokens > 0, "train.batch_tokens is not set: give the tokens of a step");
@@ -121,10 +121,13 @@ BatchPlan plan_batch(const Config& config, int64_t ranks) {
            unit, " tokens of a micro-batch over all ranks, ", batch, " of a step");
   if (batch % unit != 0) {
     const int64_t below = batch / unit * unit;
+    int64_t smaller = config.train.micro_batch - 1;
+    while (smaller > 0 && batch % (config.model.context * smaller * ranks) != 0) --smaller;
     throw config_error("train.batch_tokens ", batch, " is not a multiple of model.context ",
                        config.model.context, " x train.micro_batch ", config.train.micro_batch,
                        " x ", counted(ranks, "rank"), " = ", unit, "; nearest legal values: ",
-                       below > 0 ? join(below, " and ", below + unit) : join(unit));
+                       below > 0 ? join(below, " and ", below + unit) : join(unit),
+                       smaller > 0 ? join(", or train.micro_batch ", smaller) : std::string());
   }
   return {batch / config.model.context, batch / unit, planned_steps(config.train)};
 }

@@ -64,7 +64,7 @@ struct Loading : testing::Test {
                               .ranks = ranks,
                               .seed = 5,
                               .packing = packing,
-                              .document_starts = true,
+                              .with_document_starts = true,
                               .start_sample = start});
       for (int64_t step = 0; step < count; ++step) {
         EXPECT_EQ(loader.position(), start + step * 12);
@@ -166,7 +166,8 @@ struct DocumentStarts : testing::Test {
   std::set<std::pair<std::vector<int32_t>, std::vector<int32_t>>> samples(Packing packing) {
     const Dataset dataset =
         Dataset::open_files({folder.path("a.h5"), folder.path("b.h5")}, {}, facts);
-    Loader loader(dataset, {.T = 6, .micro_batch = 1, .packing = packing, .document_starts = true});
+    Loader loader(dataset,
+                  {.T = 6, .micro_batch = 1, .packing = packing, .with_document_starts = true});
     std::set<std::pair<std::vector<int32_t>, std::vector<int32_t>>> all;
     for (int64_t i = 0; i < loader.samples_per_epoch(); ++i) {
       const Batch batch = loader.next();
@@ -200,7 +201,7 @@ TEST_F(DocumentStarts, InBestFitRows) {
 TEST_F(DocumentStarts, InValidation) {
   const Dataset dataset = Dataset::open_files({folder.path("a.h5")}, {folder.path("b.h5")}, facts);
   const Validation split(dataset.sources()[0], 6,
-                         {.T = 6, .micro_batch = 2, .document_starts = true});
+                         {.T = 6, .micro_batch = 2, .with_document_starts = true});
   ASSERT_EQ(split.batches(), 2);
   const auto starts = [&](int64_t i) {
     const Batch batch = split.at(i);
@@ -232,11 +233,11 @@ TEST_F(DocumentStarts, ThatAreNotKnownAreRefused) {
       Dataset::open_files({folder.path("x.bin")}, {folder.path("x.bin")}, {.vocab_size = 50257});
   EXPECT_EQ(Loader(dataset, {.T = 4, .micro_batch = 1}).samples_per_epoch(), 2);
   expect_error(Fault::kData, {"x.bin does not say where its documents begin"}, [&] {
-    const Loader loader(dataset, {.T = 4, .micro_batch = 1, .document_starts = true});
+    const Loader loader(dataset, {.T = 4, .micro_batch = 1, .with_document_starts = true});
   });
   expect_error(Fault::kData, {"x.bin does not say where its documents begin"}, [&] {
     const Validation split(dataset.sources()[0], 50257,
-                           {.T = 4, .micro_batch = 1, .document_starts = true});
+                           {.T = 4, .micro_batch = 1, .with_document_starts = true});
   });
 }
 

@@ -1,5 +1,6 @@
 #include "data/sampler.h"
 
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -90,6 +91,10 @@ TEST(Sampler, WithoutWeightsEverySourceTakesItsSize) {
 TEST(Sampler, RefusesBadWeights) {
   using test::expect_error;
   expect_error(Fault::kConfig, {"below 1/16384"}, [] { const Sampler s({1, 1}, {1, 1e-9}, 1); });
+  const Sampler left_out({5, 3, 4}, {0, 1, 3}, 1);
+  std::array<int64_t, 3> taken{};
+  for (int64_t i = 0; i < 16384; ++i) ++taken[static_cast<size_t>(left_out.at(i).source)];
+  EXPECT_EQ(taken, (std::array<int64_t, 3>{0, 4096, 12288}));
   expect_error(Fault::kConfig, {"weight -1"}, [] { const Sampler s({1, 1}, {1, -1}, 1); });
   expect_error(Fault::kConfig, {"weight nan"}, [] { const Sampler s({1, 1}, {1, NAN}, 1); });
 }

@@ -79,6 +79,11 @@ TEST_F(BenchTest, StepTimesAWholeStep) {
              "tokens_per_second", "flop_per_second", "product_seconds", "linear_product_seconds",
              "attention_product_seconds", "attention_seconds", "product_share", "reduction_hidden",
              "pool_peak_bytes", "resident_peak_bytes"});
+  const auto figure = [&](const char* key) { return step[key].get<double>(); };
+  EXPECT_DOUBLE_EQ(figure("product_seconds"),
+                   figure("linear_product_seconds") + figure("attention_product_seconds"));
+  EXPECT_DOUBLE_EQ(figure("product_share"), figure("product_seconds") / figure("step_seconds"));
+  EXPECT_DOUBLE_EQ(figure("tokens_per_second"), 64 / figure("step_seconds"));
   EXPECT_EQ(bench("step run.yaml --vocab 50 --warmup 0 --steps 1", kTwoRanks)["ranks"], 2);
 }
 
@@ -93,10 +98,11 @@ TEST_F(BenchTest, OpsTimesEveryOpInBothTypes) {
       expect_positive(op, {"seconds", "bytes_per_second"});
       if (!op["flop_per_second"].is_null()) expect_positive(op, {"flop_per_second"});
     }
-    for (const char* name : {"qkv y", "projection dx", "feed-forward out dw", "attention forward",
-                             "attention backward", "add_layer_norm backward", "gelu forward", "add",
-                             "embedding backward", "head, loss and gradients", "adamw of a block",
-                             "squared_norm of a block"}) {
+    for (const char* name :
+         {"qkv y", "projection dx", "feed-forward out dw", "attention forward",
+          "attention backward", "attention in documents forward", "add_layer_norm backward",
+          "gelu forward", "add", "embedding backward", "head, loss and gradients",
+          "adamw of a block", "squared_norm of a block"}) {
       EXPECT_THAT(names, testing::Contains(name));
     }
   }

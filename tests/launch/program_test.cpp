@@ -152,7 +152,7 @@ TEST_F(ProgramTest, WatchShowsTheRunAsTrainDoes) {
             "step 1200  validation: loss 3.0000  perplexity 20.10  bits/byte 1.5000  (100 tokens, "
             "2.0 s)\n"
             "step 1200  saved 1.0 MiB a rank in 1.50 s, training paused 0.250 s\n"
-            "step 1200  SAVE FAILED: disk full; training goes on, the older checkpoint is whole\n"
+            "step 1200  SAVE FAILED: disk full; training goes on; older checkpoints are untouched\n"
             "stop: stopped\n");
   EXPECT_EQ(shown.err, "");
   EXPECT_THAT(run("watch r --once --json").out, StartsWith("{\"type\":\"step\",\"step\":1200,"));

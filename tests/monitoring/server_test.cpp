@@ -112,6 +112,14 @@ TEST(MetricsServer, TakesNames) {
   EXPECT_THAT(scrape(server.port()), HasSubstr("anabranch_step"));
 }
 
+TEST(MetricsServer, OffersWhatItsLibraryCan) {
+  const Metrics metrics(Labels{{"run", "a"}});
+  Warnings warnings;
+  EXPECT_FALSE(MetricsServer(metrics, "[::1]:0", warnings.warn).serving());
+  ASSERT_EQ(warnings.lines.size(), 1U);
+  EXPECT_THAT(warnings.lines[0], HasSubstr("IPv6 is not supported"));
+}
+
 TEST(TargetsFile, LivesAsLongAsTheObject) {
   const test::TempDir folder;
   const std::string dir = folder.path();

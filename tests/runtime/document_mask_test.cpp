@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include "data/loader.h"
+#include "data/validation.h"
 #include "runtime/models/registry.h"
 #include "runtime/run_data.h"
 #include "runtime/trainer.h"
 #include "runtime/training_state.h"
 #include "tests/data/folder.h"
 #include "tests/runtime/training.h"
+#include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
 namespace anabranch {
@@ -24,7 +26,20 @@ Config masked(const TrainingFolder& folder, const std::string& run, int64_t step
   return config;
 }
 
-// The loss of a run's first step, with the documents read off the tokens themselves.
+// A batch whose documents are read off the tokens themselves.
+MicroBatch by_hand(const Batch& batch, bool mask) {
+  MicroBatch step{batch.inputs, batch.targets, 0};
+  if (!mask) return step;
+  step.document_starts = Tensor(batch.inputs.shape(), DType::kI32);
+  const int64_t T = batch.inputs.dim(1);
+  for (int64_t i = 0, start = 0; i < batch.inputs.count(); ++i) {
+    if (i % T == 0 || batch.inputs.data<int32_t>()[i] == kDocumentBegin) start = i % T;
+    step.document_starts.data<int32_t>()[i] = static_cast<int32_t>(start);
+  }
+  return step;
+}
+
+// The loss of a run's first step.
 double first_loss(const Config& config, bool mask) {
   const Dataset dataset = Dataset::open(config.data.path);
   Config plain = config;
@@ -33,15 +48,7 @@ double first_loss(const Config& config, bool mask) {
   const TrainingState state(*model, plain, {}, nullptr);
   Loader loader(dataset, loader_options(plain, dataset));
   const Batch batch = loader.next();
-  MicroBatch step{batch.inputs, batch.targets, 0};
-  if (mask) {
-    step.document_starts = Tensor(batch.inputs.shape(), DType::kI32);
-    const int64_t T = batch.inputs.dim(1);
-    for (int64_t i = 0, start = 0; i < batch.inputs.count(); ++i) {
-      if (i % T == 0 || batch.inputs.data<int32_t>()[i] == kDocumentBegin) start = i % T;
-      step.document_starts.data<int32_t>()[i] = static_cast<int32_t>(start);
-    }
-  }
+  const MicroBatch step = by_hand(batch, mask);
   Tape tape;
   const Var loss = model->loss(tape, step, {static_cast<uint64_t>(config.run.seed), 0},
                                1.0 / static_cast<double>(config.train.batch_tokens));
@@ -82,14 +89,35 @@ TEST(DocumentMask, LossesDoNotDependOnRanksMicroBatchesOrRecomputing) {
   }
 }
 
+// The mean loss of the validation split at the first weights.
+double validation_loss(const Config& config, bool mask) {
+  const Dataset dataset = Dataset::open(config.data.path);
+  Config plain = config;
+  plain.data.document_mask = false;
+  const auto model = make_model(plain, dataset.tokenizer().vocab_size);
+  const TrainingState state(*model, plain, {}, nullptr);
+  const Validation split(dataset.sources().front(), dataset.tokenizer().vocab_size,
+                         {.T = config.model.context, .micro_batch = 1});
+  double sum = 0;
+  for (int64_t i = 0; i < split.batches(); ++i) {
+    for (const double loss : test::values(model->token_losses(by_hand(split.at(i), mask)))) {
+      sum += loss;
+    }
+  }
+  return sum / static_cast<double>(split.target_tokens());
+}
+
 TEST(DocumentMask, ValidationHeedsIt) {
   const TrainingFolder folder;
   std::vector<double> losses;
   for (const bool mask : {false, true}) {
     Config config = masked(folder, join("run", mask), 1, mask);
+    config.train.precision = Precision::kFp64;
     config.optim.lr = 0;  // the same weights
     config.optim.weight_decay = 0;
     losses.push_back(run_training(config).evals.back().loss);
+    const double want = validation_loss(config, mask);
+    EXPECT_NEAR(losses.back(), want, test::kModelF64.relative * want) << mask;
   }
   EXPECT_GT(std::abs(losses[0] - losses[1]), test::kLayouts.relative * losses[0]);
 }

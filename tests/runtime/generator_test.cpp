@@ -63,7 +63,10 @@ TEST(Generate, GoesOnBeyondTheContextAndStopsAtTheStopToken) {
   o.temperature = 0;
   o.max_tokens = 40;
   const auto outputs = generate(*model, {{1, 2, 3}, {9}}, o);
-  EXPECT_EQ(outputs[0].size(), 40U);
+  ASSERT_EQ(outputs[0].size(), 40U);
+  // What fills the context is cut to its newer half.
+  EXPECT_EQ(std::vector(outputs[0].begin(), outputs[0].begin() + 9),
+            uncached(*model, {1, 2, 3}, 9));
   o.stop_token = outputs[0][5];
   const auto stopped = generate(*model, {{1, 2, 3}}, o);
   EXPECT_LT(stopped[0].size(), 6U);

@@ -1,7 +1,12 @@
 #include "runtime/memory_need.h"
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
 #include "runtime/models/registry.h"
 #include "tests/data/folder.h"
+#include "tests/support/temp_dir.h"
 
 namespace anabranch {
 namespace {
@@ -43,6 +48,25 @@ TEST(MemoryNeed, RefusesWhatDoesNotFit) {
       model_of("layers: 4096, width: 1048576, heads: 1, context: 16777216, ffn_width: 16777216");
   test::expect_error(Fault::kConfig, {"does not fit", "a smaller micro-batch does not help"},
                      [&] { require_memory(training_memory(*huge, 1)); });
+}
+
+TEST(MemoryNeed, TheLowestLimitOfTheControlGroupsAboveHolds) {
+  const test::TempDir folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << text;
+  };
+  write("v2", "0::/job/step\n");
+  EXPECT_EQ(control_group_memory(folder.path(), folder / "v2"), INFINITY);
+  write("job/step/memory.max", "max\n");
+  write("job/memory.max", "3000\n");
+  write("memory.max", "5000\n");
+  EXPECT_EQ(control_group_memory(folder.path(), folder / "v2"), 3000);
+  write("v1", "5:cpu:/elsewhere\n4:memory,hugetlb:/slurm/uid_0\n");
+  write("memory/slurm/uid_0/memory.limit_in_bytes", "700\n");
+  write("memory/slurm/memory.limit_in_bytes", "9000\n");
+  EXPECT_EQ(control_group_memory(folder.path(), folder / "v1"), 700);
+  EXPECT_EQ(control_group_memory(folder.path(), folder / "none"), INFINITY);
 }
 
 }  // namespace

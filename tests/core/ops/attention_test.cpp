@@ -119,34 +119,6 @@ TEST(Attention, GradientsByDifferencesFromAFirstKey) {
   }
 }
 
-TEST(Attention, EveryTypeMatchesTheEquationsFromAFirstKey) {
-  struct Size {
-    int64_t batch, tokens, heads, width;
-    uint32_t longest;
-  };
-
-  for (const Size& size : {Size{2, 17, 2, 5, 3},
-                           {2, 65, 1, 64, 20},
-                           {3, 131, 2, 20, 40},
-                           {2, 193, 3, 7, 9},
-                           {2, 257, 1, 96, 100},
-                           {2, 333, 1, 32, 1},
-                           {2, 1100, 1, 32, 700},
-                           {2, 1217, 1, 64, 80}}) {
-    const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
-    const Tensor first = random_first_keys(size.batch, size.tokens, size.longest);
-    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-      const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
-      const Tensor dy = test::random({rows, channels}, 2, type);
-      const Plain want = plain_attention(qkv, dy, size.batch, size.heads, first);
-      const Pass got = forward_and_back(qkv, dy, size.batch, size.heads, first);
-      const std::string what = join(name_of(type), " T ", size.tokens, " D ", size.width);
-      test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
-      test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
-    }
-  }
-}
-
 TEST(Attention, FirstKeysOfZeroAreNoBoundToTheBit) {
   for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{67, 5}, {200, 32}, {650, 64}}) {
     Tensor zeros({2, tokens}, DType::kI32);
@@ -192,9 +164,11 @@ TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
   }
 }
 
-TEST(Attention, EveryTypeMatchesTheEquationsAcrossBlockEdges) {
+// Across the edges of blocks, from all keys (longest 0) and from first keys of documents.
+TEST(Attention, EveryTypeMatchesTheEquations) {
   struct Size {
     int64_t batch, tokens, heads, width;
+    uint32_t longest = 0;  // document; 0: no first keys
   };
 
   for (const Size& size : {Size{1, 1, 1, 1},
@@ -205,14 +179,25 @@ TEST(Attention, EveryTypeMatchesTheEquationsAcrossBlockEdges) {
                            {1, 200, 1, 96},
                            {1, 70, 1, 128},
                            {1, 193, 3, 7},
-                           {1, 650, 1, 32}}) {
+                           {1, 650, 1, 32},
+                           {2, 17, 2, 5, 3},
+                           {2, 65, 1, 64, 20},
+                           {3, 131, 2, 20, 40},
+                           {2, 193, 3, 7, 9},
+                           {2, 257, 1, 96, 100},
+                           {2, 333, 1, 32, 1},
+                           {2, 1100, 1, 32, 700},
+                           {2, 1217, 1, 64, 80}}) {
     const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
+    const Tensor first =
+        size.longest == 0 ? Tensor() : random_first_keys(size.batch, size.tokens, size.longest);
     for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
       const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
       const Tensor dy = test::random({rows, channels}, 2, type);
-      const Plain want = plain_attention(qkv, dy, size.batch, size.heads);
-      const Pass got = forward_and_back(qkv, dy, size.batch, size.heads);
-      const std::string what = join(name_of(type), " T ", size.tokens, " D ", size.width);
+      const Plain want = plain_attention(qkv, dy, size.batch, size.heads, first);
+      const Pass got = forward_and_back(qkv, dy, size.batch, size.heads, first);
+      const std::string what = join(name_of(type), " T ", size.tokens, " D ", size.width,
+                                    " documents of ", size.longest);
       test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
       test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
     }

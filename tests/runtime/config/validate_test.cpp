@@ -84,7 +84,7 @@ TEST(PlanBatch, DividesOrNamesTheNearest) {
   EXPECT_EQ(refused(250, 3),
             "train.batch_tokens 250 is not a multiple of model.context 16 x train.micro_batch 2 "
             "x 3 ranks = 96; nearest legal values: 192 and 288");
-  EXPECT_THAT(refused(64, 4), HasSubstr("nearest legal values: 128"));
+  EXPECT_THAT(refused(64, 4), HasSubstr("nearest legal values: 128, or train.micro_batch 1"));
 }
 
 TEST(PlanBatch, TokensRoundUpToWholeSteps) {
