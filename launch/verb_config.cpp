@@ -14,6 +14,7 @@
 #include "runtime/config/config.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
+#include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
 #include "runtime/run_data.h"
 
@@ -29,10 +30,15 @@ struct CheckOptions {
 
 // What `train` finds out about its data before the first step, but for the checksums of all of it.
 // Returns a line for the head of the configuration.
-std::string check_data(const Config& config) {
+std::string check_data(const Config& config, int64_t ranks) {
   const Dataset dataset = Dataset::open(config.data.path);
   const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
   const auto model = make_model(config, dataset.tokenizer().vocab_size);
+  try {
+    require_memory(training_memory(*model, static_cast<int>(ranks)));
+  } catch (const Error& error) {  // the machine that trains may be another
+    std::cerr << "anabranch: warning: " << error.what() << "\n";
+  }
   LoaderOptions options = loader_options(config, dataset);
   options.micro_batch = config.train.micro_batch;
   options.prefetch = 1;
@@ -52,7 +58,7 @@ void check(const CheckOptions& options) {
                    plan_text(plan));
   std::error_code ignored;
   if (std::filesystem::exists(config.data.path, ignored)) {
-    header.push_back(check_data(config));
+    header.push_back(check_data(config, options.ranks));
   } else {
     std::cerr << "anabranch: warning: data.path " << config.data.path
               << " is not on this machine; the data was not checked\n";

@@ -38,7 +38,8 @@ void* Pool::allocate(size_t bytes, const char* tag) {
     block = memory::allocate(device_, capacity);
     if (block == nullptr) {
       throw Error(Fault::kInternal, join("[pool] no memory for ", bytes, " bytes of '", tag,
-                                         "'; held: ", report(), ". Use a smaller micro-batch."));
+                                         "'; held: ", live_.empty() ? "nothing" : report(),
+                                         ". Use smaller sizes or a smaller batch."));
     }
     reserved_ += static_cast<int64_t>(capacity);
   }

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "runtime/config/config.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
@@ -57,10 +58,7 @@ const char* kind_name(const YamlNode& node) {
 // What a message shows of a value; a hostile one may be a megabyte.
 std::string shown(const YamlNode& node) {
   if (node.kind != Kind::kScalar) return kind_name(node);
-  constexpr size_t kLongest = 80;
-  const std::string text =
-      node.value.size() > kLongest ? node.value.substr(0, kLongest) + "..." : node.value;
-  return '"' + text + '"' + (node.quoted ? " (in quotes: text)" : "");
+  return quote(node.value) + (node.quoted ? " (in quotes: text)" : "");
 }
 
 // Reads the entries of one map into the fields of one section.
@@ -116,7 +114,8 @@ class Reader {
   void operator()(const char* key, std::string& field, const char* /*help*/) {
     const YamlNode* node = find(key);
     if (node == nullptr) return;
-    if (node->kind != Kind::kScalar) return problem(*node, "a word", key);
+    const bool cut = node->value.find('\0') != std::string::npos;  // as a path it would be
+    if (node->kind != Kind::kScalar || cut) return problem(*node, "a word without NUL", key);
     field = node->value;
   }
 

@@ -101,6 +101,8 @@ TEST(Config, WrongTypesAndRangesNameTheLine) {
   EXPECT_THAT(refusal("train: {steps: [1]}\n"), HasSubstr("is a list"));
   EXPECT_THAT(refusal("train: {micro_batch: 0}\n"), HasSubstr("from 1 to 65536"));
   EXPECT_THAT(refusal("checkpoint: {async: yes}\n"), HasSubstr("must be true or false"));
+  EXPECT_THAT(refusal("run: {dir: \"a\\0b\"}\n"), HasSubstr("run.dir is"));
+  EXPECT_THAT(refusal("run: {dir: \"a\\0b\"}\n"), HasSubstr("must be a word without NUL"));
   EXPECT_THAT(refusal("optim: 3\n"), HasSubstr("optim is \"3\", must be a section"));
   EXPECT_THAT(refusal("run: {name: {a: b}}\n"), HasSubstr("run.name is a section"));
   EXPECT_THAT(refusal("data: {sources: a}\n"), HasSubstr("must be a list"));
