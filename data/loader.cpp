@@ -30,6 +30,7 @@ Sampler make_sampler(const Dataset& dataset, const std::vector<Samples>& samples
                        " sources");
   }
   std::vector<int64_t> counts;
+  counts.reserve(samples.size());
   for (const Samples& of : samples) counts.push_back(of.count());
   return {std::move(counts), weights, options.seed};
 }

@@ -97,7 +97,7 @@ std::optional<Manifest> find_checkpoint(const ResumeWish& wish, Group& world,
     world.all_reduce_sum(bad).wait();
     return *bad.data<double>() == 0;
   };
-  const auto manifest = load_newest(wish.checkpoints, steps, items, all_agree, tell);
+  auto manifest = load_newest(wish.checkpoints, steps, items, all_agree, tell);
   if (manifest) compare(*manifest, wish, tell);
   return manifest;
 }

@@ -105,6 +105,7 @@ template <class T>
 void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32_t* target,
          const CrossEntropyGradients* gradients) {
   using A = Accumulator<T>;
+  constexpr int64_t kWidening = size_of(kDTypeOf<A>) / size_of(kDTypeOf<T>);
   const int64_t N = std::ssize(losses), C = w.dim(1), V = w.dim(0);
   const int64_t stride = row_stride(V);
   if (N == 0 && gradients != nullptr && !gradients->dw->accumulate) gradients->dw->out.fill_zero();
@@ -124,7 +125,7 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
     });
     if (gradients == nullptr) continue;
     const T* dl = reinterpret_cast<const T*>(l);
-    const int64_t dl_stride = stride * static_cast<int64_t>(sizeof(A) / sizeof(T));
+    const int64_t dl_stride = stride * kWidening;
     if (gradients->dx != nullptr) {
       gemm<T, T>(gradients->dx->data<T>() + first * C, dl, w.data<T>(),
                  {.m = rows, .n = C, .k = V, .lda = dl_stride}, {.pool = x.pool()});
