@@ -50,7 +50,8 @@ cache_folder() {
 in_tree() {
   local tree=$1 name keep=()
   shift
-  for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CCACHE_DISABLE; do
+  for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CCACHE_DISABLE \
+    PIP_CERT PIP_INDEX_URL; do
     [ -z "${!name:-}" ] || keep+=("$name=${!name}")
   done
   chroot "$tree" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
@@ -81,7 +82,8 @@ configure_tree() {
   for file in $(grep -ls 'Acquire::' /etc/apt/apt.conf /etc/apt/apt.conf.d/* || true); do
     grep -q 'rm -f' "$file" || cp "$file" "$tree$file"
   done
-  for file in /usr/share/keyrings /etc/apt/keyrings /etc/apt/trusted.gpg.d; do
+  for file in /usr/share/keyrings /etc/apt/keyrings /etc/apt/trusted.gpg.d \
+    /usr/local/share/ca-certificates; do
     [ ! -d "$file" ] || { mkdir -p "$tree$file" && cp -R "$file/." "$tree$file/"; }
   done
   cp -L /etc/resolv.conf /etc/hosts "$tree/etc/"
