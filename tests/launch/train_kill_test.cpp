@@ -43,7 +43,7 @@ class KillTest : public TrainJobs {
     return finish(job);
   }
 
-  int64_t launcher_hangs_ = 0;
+  int64_t launcher_hangs_ = 0, launcher_deaths_ = 0;
 
   // Kills one rank, all of them, or the whole job at once.
   void kill_some(const test::Process& job, uint32_t choice) const {
@@ -97,7 +97,12 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
       continue;
     }
     ++killed;
-    ASSERT_EQ(end.exit_code, 128 + SIGKILL) << what << "\n" << end.output;
+    // mpirun may die itself when it passes input on to a rank that is gone: once in some 2,000.
+    const bool launcher_died = end.exit_code == 128 + SIGPIPE && choice != 1;
+    launcher_deaths_ += launcher_died;
+    ASSERT_TRUE(launcher_died || end.exit_code == 128 + SIGKILL)
+        << what << ": exit code " << end.exit_code << "\n"
+        << end.output;
     const auto steps = test::saved_steps(path("killed"));
     if (!steps.empty()) test::checkpoint_state(path("killed"), steps.front());
     steps_lost += steps.empty();
@@ -108,7 +113,8 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
   RecordProperty("kills", std::to_string(killed));
   RecordProperty("whole_runs", std::to_string(whole_runs));
   std::cout << killed << " kills, " << whole_runs << " runs came to their end, " << steps_lost
-            << " kills before the first save, " << launcher_hangs_ << " times mpirun hung\n";
+            << " kills before the first save, " << launcher_hangs_ << " times mpirun hung, "
+            << launcher_deaths_ << " times it died\n";
 }
 
 }  // namespace
