@@ -21,11 +21,11 @@ struct ExportReport {
   std::vector<std::filesystem::path> files;
 };
 
-// Writes model.safetensors (fp32 master weights), config.json (sizes, optimizer, learning rates of
-// the steps that follow), tokenizer.json and, if asked for, batches.h5 with `tokens` int32
-// [batches, sequences, T + 1] and, if the run masks documents, `document_starts` int32
-// [batches, sequences, T]: the first position that each attends to. tests/reference/replay.py reads
-// all of it. Throws Error: data (65), I/O (74).
+// Writes model.safetensors (fp32 master weights; matrices are [out, in]), config.json (sizes,
+// optimizer, learning rates of the steps that follow), tokenizer.json and, if asked for, batches.h5
+// with `tokens` int32 [batches, sequences, T + 1] and, if the run masks documents,
+// `document_starts` int32 [batches, sequences, T]: the first position that each attends to.
+// tests/reference/replay.py reads all of it. Throws Error: data (65), I/O (74).
 ExportReport export_run(const ExportOptions& options);
 
 }  // namespace anabranch
