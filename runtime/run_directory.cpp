@@ -80,9 +80,11 @@ fs::path RunDirectory::log(int rank) const {
 
 StopKind RunDirectory::take_trigger() const {
   std::error_code ignored;
-  if (fs::remove(path_ / "stop", ignored)) return StopKind::kInterrupt;
-  if (fs::remove(path_ / "save", ignored)) return StopKind::kSave;
-  return StopKind::kNone;
+  // Both are taken: a stop saves too, and a `save` left over would reach the next job.
+  const bool stop = fs::remove(path_ / "stop", ignored);
+  const bool save = fs::remove(path_ / "save", ignored);
+  if (stop) return StopKind::kInterrupt;
+  return save ? StopKind::kSave : StopKind::kNone;
 }
 
 void RunDirectory::write(const std::string& name, const std::string& text) const {

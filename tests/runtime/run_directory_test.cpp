@@ -45,7 +45,9 @@ TEST(RunDirectory, TriggerFilesAreTakenOnce) {
   EXPECT_EQ(run.take_trigger(), StopKind::kSave);
   EXPECT_EQ(run.take_trigger(), StopKind::kNone);
   std::ofstream(dir / "run/stop") << "";
+  std::ofstream(dir / "run/save") << "";
   EXPECT_EQ(run.take_trigger(), StopKind::kInterrupt);
+  EXPECT_EQ(run.take_trigger(), StopKind::kNone);
 }
 
 TEST(StopRequest, KeepsTheStrongest) {
