@@ -99,17 +99,23 @@ void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batc
   file.commit();
 }
 
+// A data set, a run, or a folder of somebody's own is not overwritten; an earlier export is.
+void refuse_other_folders(const fs::path& out) {
+  const bool exported = fs::exists(out / "model.safetensors");
+  for (const char* other : {"dataset.json", "checkpoints", "config.json"}) {
+    if (!fs::exists(out / other) || (exported && other == std::string("config.json"))) continue;
+    throw usage_error(out.string(), " already holds ", other,
+                      ", which no export wrote; export to a ", "folder of its own");
+  }
+}
+
 }  // namespace
 
 ExportReport export_run(const ExportOptions& options) {
   const bool initial = options.step == int64_t{0};
   LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
                                : load_model(options.path, options.step, nullptr);
-  for (const char* own : {"dataset.json", "checkpoints"}) {
-    if (fs::exists(options.out / own)) {
-      throw usage_error(options.out.string(), " holds a ", own, "; export to a folder of its own");
-    }
-  }
+  refuse_other_folders(options.out);
   std::error_code failure;
   fs::create_directories(options.out, failure);
   if (failure) throw io_error("cannot create ", options.out.string(), ": ", failure.message());

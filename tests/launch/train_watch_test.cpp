@@ -1,5 +1,6 @@
 // What can be seen of a run: its endpoint, its lines, and what the other verbs make of its result.
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <netinet/in.h>
 #include <regex>
@@ -162,6 +163,16 @@ TEST_F(TrainWatch, OtherVerbsTakeTheResult) {
         std::string("config.json"), std::string("tokenizer.json")}) {
     EXPECT_THAT(exported.output, HasSubstr(word));
   }
+  const auto again = [&](const std::string& folder) {
+    return program({"checkpoint", "export", run, "--out", path(folder).string()});
+  };
+  EXPECT_EQ(again("out").exit_code, 0);  // an earlier export is replaced
+  std::filesystem::create_directory(path("mine"));
+  std::ofstream(path("mine/config.json")) << "mine";
+  const Ended refused = again("mine");
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_THAT(refused.output, HasSubstr("already holds config.json"));
+  EXPECT_EQ(text_of("mine/config.json"), "mine");
 }
 
 }  // namespace
