@@ -69,4 +69,6 @@ install_pyarrow() {
 
 mapfile -t missing < <(missing_packages)
 [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
-[[ " ${sets[*]} " != *" parquet "* ]] || [ -d .python ] || install_pyarrow
+# By what pip puts there last: an environment whose install was interrupted is none.
+[[ " ${sets[*]} " != *" parquet "* ]] || compgen -G ".python/lib/python3*/site-packages/pyarrow-*.dist-info" \
+  >/dev/null || install_pyarrow

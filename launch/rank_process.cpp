@@ -1,16 +1,13 @@
 #include "launch/rank_process.h"
 
-#include <array>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <optional>
 #include <thread>
-#include <unistd.h>
-#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/host_name.h"
 #include "core/base/parallel_for.h"
 
 namespace anabranch {
@@ -21,26 +18,12 @@ constexpr auto kRankZeroFirst = std::chrono::seconds(5);
 
 [[noreturn]] void end_job(int rank, const std::string& what, Fault fault) {
   let_rank_zero_speak(rank);
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::cerr << join("anabranch: error: rank ", rank, " on ", host.data(), ": ", what, "\n")
+  std::cerr << join("anabranch: error: rank ", rank, " on ", host_name(), ": ", what, "\n")
             << std::flush;
   MpiWorld::abort(static_cast<int>(fault));
 }
 
-// A number among the environment's variables, the first of these that is there; else `otherwise`.
-int number_from(const std::vector<const char*>& variables, int otherwise) {
-  for (const char* variable : variables) {
-    if (const char* text = std::getenv(variable)) return std::atoi(text);
-  }
-  return otherwise;
-}
-
 }  // namespace
-
-int started_rank() {
-  return started_by_mpi() ? number_from({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0) : 0;
-}
 
 void let_rank_zero_speak(int rank) {
   if (rank != 0) std::this_thread::sleep_for(kRankZeroFirst);
@@ -48,9 +31,8 @@ void let_rank_zero_speak(int rank) {
 
 void run_alone(const std::function<void()>& body) {
   if (started_rank() != 0) return;
-  const int ranks = number_from({"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"}, 1);
-  if (started_by_mpi() && ranks > 1) {
-    std::cerr << join("anabranch: note: one process does this: rank 0 of ", ranks,
+  if (started_ranks() > 1) {
+    std::cerr << join("anabranch: note: one process does this: rank 0 of ", started_ranks(),
                       "; the others have ended\n");
   }
   body();

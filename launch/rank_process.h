@@ -39,10 +39,6 @@ class RankProcess {
   RankContext context_;
 };
 
-// This process's number among those that mpirun or srun started together, before MPI is; 0 if it is
-// alone.
-int started_rank();
-
 // Waits, on other ranks than the first: what all of them find wrong alike (a bad key, a missing
 // file) rank 0 says and ends the job, and the others speak only if it does not.
 void let_rank_zero_speak(int rank);

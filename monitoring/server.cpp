@@ -17,6 +17,7 @@
 #include <prometheus/metric_family.h>
 
 #include "core/base/error.h"
+#include "core/base/host_name.h"
 #include "monitoring/families.h"
 
 namespace anabranch {
@@ -34,12 +35,6 @@ class Source : public prometheus::Collectable {
  private:
   const Metrics& metrics_;
 };
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
-}
 
 struct FreeAddresses {
   void operator()(addrinfo* all) const { freeaddrinfo(all); }

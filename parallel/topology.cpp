@@ -1,23 +1,16 @@
 #include "parallel/topology.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <sched.h>
 #include <sstream>
-#include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/host_name.h"
 
 namespace anabranch {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // FNV-1a: texts that differ by accident have different ones.
 uint64_t hash_of(const std::string& text) {

@@ -1,6 +1,5 @@
 #include "runtime/run_directory.h"
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/host_name.h"
 #include "data/hdf5/raw_file.h"
 
 namespace anabranch {
@@ -28,10 +28,8 @@ void create(const fs::path& path) {
 }
 
 std::string job_line() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   const char* job = std::getenv("SLURM_JOB_ID");
-  return join("host ", host.data(), " process ", getpid(), " job ", job != nullptr ? job : "none");
+  return join("host ", host_name(), " process ", getpid(), " job ", job != nullptr ? job : "none");
 }
 
 int take_lock(const fs::path& file) {

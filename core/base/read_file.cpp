@@ -1,10 +1,10 @@
 #include "core/base/read_file.h"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "core/base/error.h"
 
@@ -22,7 +22,12 @@ std::string read_file(const std::string& path) {
     if (reason == ENOENT || reason == ENOTDIR) throw data_error(path, ": no such file");
     throw io_error("cannot open ", path, ": ", std::strerror(reason));
   }
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  // Not by an iterator of the buffer, which throws an exception of its own where reading fails.
+  std::string bytes;
+  std::array<char, 1 << 16> block{};
+  while (in.read(block.data(), block.size()), in.gcount() > 0) {
+    bytes.append(block.data(), static_cast<size_t>(in.gcount()));
+  }
   if (in.bad()) throw io_error("cannot read ", path, ": ", std::strerror(errno));
   return bytes;
 }

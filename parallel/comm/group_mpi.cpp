@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <malloc.h>
 #include <thread>
 #include <utility>
@@ -21,6 +22,14 @@
 
 namespace anabranch {
 namespace {
+
+// The value of the first of these variables that is there; null if none is.
+const char* environment(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name)) return value;
+  }
+  return nullptr;
+}
 
 using Piece = MpiExchange::Piece;
 
@@ -229,10 +238,18 @@ void MpiWorld::abort(int exit_code) {
 }
 
 bool started_by_mpi() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
+  return environment({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) != nullptr;
+}
+
+int started_rank() {
+  const char* rank = environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"});
+  return rank != nullptr ? std::atoi(rank) : 0;
+}
+
+int started_ranks() {
+  if (!started_by_mpi()) return 1;  // SLURM names its tasks to batch scripts too
+  const char* ranks = environment({"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"});
+  return ranks != nullptr ? std::atoi(ranks) : 1;
 }
 
 }  // namespace anabranch

@@ -38,4 +38,9 @@ class MpiWorld {
 // Whether this process was started by mpirun or srun, so that it has to start MPI.
 [[nodiscard]] bool started_by_mpi();
 
+// Its number among those that were started together, and how many they are, as the launcher says
+// before MPI is there; 0 and 1 if it is alone.
+[[nodiscard]] int started_rank();
+[[nodiscard]] int started_ranks();
+
 }  // namespace anabranch

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 
 #include "core/base/error.h"
+#include "core/base/read_file.h"
 #include "data/hdf5/file.h"
 
 namespace anabranch {
@@ -36,12 +35,6 @@ std::vector<int64_t> slice_shape(const CheckpointEntry& e) {
   std::vector<int64_t> shape(e.global_shape.begin(), e.global_shape.end());
   shape.front() = e.length;
   return shape;
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw io_error("cannot read ", path.string());
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace
@@ -90,6 +83,7 @@ void CheckpointSaver::lay_out(const std::vector<StateItem>& items) {
     const StateItem& item = items[i];
     if (used == pieces_.size()) pieces_.emplace_back();
     Piece& piece = pieces_[used++];
+    piece.item = i;
     piece.entry = {
         item.name, item.global_shape,      item.begin, item.value.dim(0), item.value.dtype(),
         0,         file_name(rank_, ".h5")};
@@ -121,12 +115,9 @@ void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>
     error_.clear();
   }
   lay_out(items);
-  size_t used = 0;
-  const std::vector<int> owners = owners_of(items, ranks_);
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (owners[i] != rank_) continue;
-    pieces_[used++].copy.copy_from(items[i].value);
-    timing_.bytes += static_cast<int64_t>(items[i].value.bytes());
+  for (Piece& piece : pieces_) {
+    piece.copy.copy_from(items[piece.item].value);
+    timing_.bytes += static_cast<int64_t>(piece.copy.bytes());
   }
   timing_.stall_seconds = seconds_since(begin);
   run(Phase::kWritten, &CheckpointSaver::write);
@@ -180,7 +171,7 @@ void CheckpointSaver::write_manifest() {
   manifest.entries.clear();
   for (int rank = 0; rank < ranks_; ++rank) {
     const fs::path list = folder / file_name(rank, ".json");
-    for (CheckpointEntry& e : parse_entries(read_text(list), list.string())) {
+    for (CheckpointEntry& e : parse_entries(read_file(list.string()), list.string())) {
       manifest.entries.push_back(std::move(e));
     }
     fs::remove(list);

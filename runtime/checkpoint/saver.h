@@ -78,6 +78,7 @@ class CheckpointSaver {
  private:
   struct Piece {
     CheckpointEntry entry;
+    size_t item = 0;  // its place among the items
     Tensor copy;
   };
 

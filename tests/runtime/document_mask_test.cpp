@@ -39,19 +39,24 @@ MicroBatch by_hand(const Batch& batch, bool mask) {
   return step;
 }
 
+// A run's data, without the key, and its model at its first weights.
+struct FirstWeights {
+  explicit FirstWeights(Config of) : config(std::move(of)) { config.data.document_mask = false; }
+
+  Config config;
+  Dataset dataset = Dataset::open(config.data.path);
+  std::unique_ptr<Model> model = make_model(config, dataset.tokenizer().vocab_size);
+  TrainingState state{*model, config, {}, nullptr};
+};
+
 // The loss of a run's first step.
 double first_loss(const Config& config, bool mask) {
-  const Dataset dataset = Dataset::open(config.data.path);
-  Config plain = config;
-  plain.data.document_mask = false;
-  const auto model = make_model(plain, dataset.tokenizer().vocab_size);
-  const TrainingState state(*model, plain, {}, nullptr);
-  Loader loader(dataset, loader_options(plain, dataset));
-  const Batch batch = loader.next();
-  const MicroBatch step = by_hand(batch, mask);
+  const FirstWeights first(config);
+  Loader loader(first.dataset, loader_options(first.config, first.dataset));
+  const MicroBatch step = by_hand(loader.next(), mask);
   Tape tape;
-  const Var loss = model->loss(tape, step, {static_cast<uint64_t>(config.run.seed), 0},
-                               1.0 / static_cast<double>(config.train.batch_tokens));
+  const Var loss = first.model->loss(tape, step, {static_cast<uint64_t>(config.run.seed), 0},
+                                     1.0 / static_cast<double>(config.train.batch_tokens));
   return *loss.value().data<double>();
 }
 
@@ -91,16 +96,13 @@ TEST(DocumentMask, LossesDoNotDependOnRanksMicroBatchesOrRecomputing) {
 
 // The mean loss of the validation split at the first weights.
 double validation_loss(const Config& config, bool mask) {
-  const Dataset dataset = Dataset::open(config.data.path);
-  Config plain = config;
-  plain.data.document_mask = false;
-  const auto model = make_model(plain, dataset.tokenizer().vocab_size);
-  const TrainingState state(*model, plain, {}, nullptr);
+  const FirstWeights first(config);
+  const Dataset& dataset = first.dataset;
   const Validation split(dataset.sources().front(), dataset.tokenizer().vocab_size,
                          {.T = config.model.context, .micro_batch = 1});
   double sum = 0;
   for (int64_t i = 0; i < split.batches(); ++i) {
-    for (const double loss : test::values(model->token_losses(by_hand(split.at(i), mask)))) {
+    for (const double loss : test::values(first.model->token_losses(by_hand(split.at(i), mask)))) {
       sum += loss;
     }
   }
