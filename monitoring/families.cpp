@@ -18,6 +18,12 @@ const char* label_name(MetricLabel label) {
       return "reason";
     case MetricLabel::kSource:
       return "source";
+    case MetricLabel::kLayer:
+      return "layer";
+    case MetricLabel::kStream:
+      return "stream";
+    case MetricLabel::kExpert:
+      return "expert";
     case MetricLabel::kNone:
       break;
   }

@@ -16,7 +16,16 @@ namespace anabranch {
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
 
 // Which values a metric's one label takes.
-enum class MetricLabel : uint8_t { kNone, kStat, kCollective, kReason, kSource };
+enum class MetricLabel : uint8_t {
+  kNone,
+  kStat,
+  kCollective,
+  kReason,
+  kSource,
+  kLayer,   // of the model
+  kStream,  // of a layer; two labels, layer and stream, given as "layer/stream"
+  kExpert   // of a layer, likewise
+};
 
 // In the order of kMetrics.
 enum class Metric : uint8_t {

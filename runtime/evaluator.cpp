@@ -30,18 +30,19 @@ void add_batch(double* sums, const Tensor& losses, const Tensor& targets,
 }  // namespace
 
 EvalReport evaluate(Model& model, const std::function<bool(MicroBatch&)>& next,
-                    std::span<const int32_t> token_bytes, Group& world) {
+                    std::span<const int32_t> token_bytes, Group& world, Routing routing) {
   const auto begin = std::chrono::steady_clock::now();
   Tensor sums({kSums}, DType::kF64);
   sums.fill_zero();
   for (MicroBatch batch; next(batch);) {
-    const Tensor losses = model.token_losses(batch);
+    const Tensor losses = model.token_losses(batch, routing);
     add_batch(sums.data<double>(), losses, batch.targets, token_bytes);
   }
   world.all_reduce_sum(sums).wait();
 
   const double* sum = sums.data<double>();
   EvalReport report;
+  report.looks_ahead = routing == Routing::kAsTrained;
   report.tokens = static_cast<int64_t>(sum[kTargets]);
   report.loss = sum[kNats] / std::max(sum[kTargets], 1.0);
   report.perplexity = std::exp(report.loss);

@@ -18,9 +18,12 @@ namespace anabranch {
 //   next         fills the next batch, or returns false
 //   token_bytes  [V]  bytes of each token's text, 0 for special tokens
 //
+//   routing      kAsTrained for the loss of a model that looks ahead
+//
 // The report's loss is nats per target; bits per byte counts the targets that have bytes, and
 // their bytes: sum of nats / (ln 2 * bytes). It depends on no training state and changes none.
 EvalReport evaluate(Model& model, const std::function<bool(MicroBatch&)>& next,
-                    std::span<const int32_t> token_bytes, Group& world);
+                    std::span<const int32_t> token_bytes, Group& world,
+                    Routing routing = Routing::kCausal);
 
 }  // namespace anabranch

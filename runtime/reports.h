@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "parallel/comm/group.h"
+#include "runtime/models/measures.h"
 
 namespace anabranch {
 
@@ -34,12 +36,14 @@ struct StepReport {
   int64_t skipped_steps = 0;     // since step 0
   std::string skipped;           // why this step was not applied: nonfinite, outlier; empty: it was
   CommStats comm;                // of this rank, since it started
+  std::vector<Reading> readings;  // the model's own figures, if logged
 };
 
 struct EvalReport {
   int64_t step = 0;
-  std::string source;  // of the validation split; empty: the only one
-  double loss = 0;     // nats per token
+  bool looks_ahead = false;  // routed as in training, by what comes later too: no headline figure
+  std::string source;        // of the validation split; empty: the only one
+  double loss = 0;           // nats per token
   double perplexity = 0;
   double bits_per_byte = 0;
   int64_t tokens = 0;

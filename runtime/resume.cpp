@@ -1,5 +1,7 @@
 #include "runtime/resume.h"
 
+#include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -16,18 +18,12 @@ std::string fact(const std::map<std::string, std::string>& facts, const std::str
   return found == facts.end() ? "" : found->second;
 }
 
-// The same weights under another of these would be another function, and no shape tells.
-void check_model(const ModelConfig& saved, const ModelConfig& now) {
-  const auto differs = [](const char* key, const auto& a, const auto& b) {
-    if (a == b) return;
-    throw config_error("model.", key, " is ", b, " but the checkpoint was trained with ", a,
-                       ". Resume with that, or use another run.dir.");
-  };
-  differs("type", word_of(saved.type), word_of(now.type));
-  differs("heads", saved.heads, now.heads);
-  differs("gelu", word_of(saved.gelu), word_of(now.gelu));
-  differs("norm_eps", saved.norm_eps, now.norm_eps);
-}
+// Keys of the model that do not change the function that its weights stand for: how it trains.
+constexpr std::array<std::string_view, 20> kFreeModelKeys{
+    "preset",     "recompute", "context",          "dropout",         "bal_alpha",
+    "mix_order",  "aux_alpha", "predictor_weight", "threshold_decay", "causal_ratio",
+    "mask_first", "mask_last", "mlm_target",       "pool_sequences",  "kappa_router_grad",
+    "l2_alpha",   "l2_b",      "balance",          "z_loss",          "capacity_eval"};
 
 // "key" and "value" of a line "  key: value  # default".
 std::pair<std::string, std::string> parts_of(const std::string& line) {
@@ -39,7 +35,15 @@ std::pair<std::string, std::string> parts_of(const std::string& line) {
   return {line.substr(first, colon - first), line.substr(begin, end - begin + 1)};
 }
 
-// What differs between two resolved configurations, which have the same keys.
+// The same weights under another heads or kernel would be another function, and no shape tells.
+void check_model_key(const std::string& key, const std::string& was, const std::string& now) {
+  if (std::ranges::find(kFreeModelKeys, key) != kFreeModelKeys.end()) return;
+  throw config_error("model.", key, " is ", now, " but the checkpoint was trained with ", was,
+                     ". Resume with that, or use another run.dir.");
+}
+
+// What differs between two resolved configurations of one family, which have the same keys.
+// Throws Error (config) if they do not go with the same weights.
 void tell_changes(const std::string& before, const std::string& after, const Tell& tell) {
   std::istringstream old_lines(before), new_lines(after);
   std::string section;
@@ -47,7 +51,10 @@ void tell_changes(const std::string& before, const std::string& after, const Tel
     const auto [key, was] = parts_of(a);
     if (!a.empty() && a.front() != ' ') section = was.empty() ? key + "." : "";
     if (a == b || a.starts_with('#')) continue;
-    tell(join("configuration changed: ", section, key, ": ", was, " -> ", parts_of(b).second));
+    const std::string is = parts_of(b).second;
+    if (was == is) continue;
+    if (section == "model.") check_model_key(key, was, is);
+    tell(join("configuration changed: ", section, key, ": ", was, " -> ", is));
   }
 }
 
@@ -56,7 +63,8 @@ void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell)
   const std::string after = fact(wish.facts, "config");
   if (!before.empty()) {
     const Config saved = parse_config(before, "checkpoint");
-    check_model(saved.model, wish.config.model);
+    const auto was = word_of(saved.model.type), is = word_of(wish.config.model.type);
+    if (was != is) check_model_key("type", std::string(was), std::string(is));
     before = dump_config(saved);  // with keys that are newer than the checkpoint
   }
   for (const char* name : {"ranks", "threads", "build"}) {

@@ -1,5 +1,7 @@
 #include "runtime/train_step.h"
 
+#include <algorithm>
+
 #include "runtime/models/registry.h"
 
 namespace anabranch {
@@ -16,13 +18,15 @@ TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabu
           {static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20)), world.size(), world.size()},
           context.pool),
       reducer_(state_.store(), mesh_,
-               config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32) {}
+               config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
+      measures_(model_->measure_places(plan.sequences)) {}
 
 double TrainStep::accumulate(const std::function<MicroBatch()>& next,
                              const std::function<void()>& at_peak) {
   // Every target of a training batch counts, so batch_tokens is their number over all ranks.
   const double scale = 1.0 / static_cast<double>(config_.train.batch_tokens);
-  const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step};
+  const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step, &measures_};
+  std::ranges::fill(measures_.sums(), 0.0);
   state_.store().forget_grads();
   double loss = 0;
   for (int64_t j = 0; j < plan_.accumulation; ++j) {
@@ -42,9 +46,19 @@ double TrainStep::accumulate(const std::function<MicroBatch()>& next,
   return loss;
 }
 
-void TrainStep::update(double lr, double grad_norm) {
+void TrainStep::reduce() {
+  reducer_.finish();
+  const std::span<double> sums = measures_.sums();
+  if (sums.empty()) return;
+  Tensor all = Tensor::of<double>({std::ssize(sums)}, {sums.begin(), sums.end()});
+  mesh_.all().all_reduce_sum(all).wait();
+  std::ranges::copy(all.span<double>(), sums.begin());
+}
+
+void TrainStep::update(double grad_norm) {
   const Span span(context_.trace, Lane::kCompute, "optimizer");
-  state_.optimizer().step(lr, grad_norm);
+  state_.optimizer().step(state_.step, grad_norm);
+  model_->end_step(measures_);
 }
 
 }  // namespace anabranch

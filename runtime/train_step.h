@@ -23,22 +23,26 @@ class TrainStep {
             RankContext& context);
 
   // Forward and backward over the micro-batches of step state().step, which the caller counts and
-  // which dropout is keyed by; the reduction of gradients starts during
-  // the last backward. Returns this rank's part of the loss in nats per token of the step.
+  // which dropout is keyed by; the reduction of gradients starts during the last backward. Returns
+  // this rank's part of the loss in nats per token of the step.
   //
   //   next     gives the next micro-batch
   //   at_peak  called after each forward, when activations are at their most; may be empty
   double accumulate(const std::function<MicroBatch()>& next,
                     const std::function<void()>& at_peak = {});
 
-  // Waits until all gradients are summed over the ranks.
-  void reduce() { reducer_.finish(); }
+  // Waits until all gradients, and the model's figures, are summed over the ranks.
+  void reduce();
+
+  // The model's figures of this step. What they cost is only spent when `detailed` says so, before
+  // accumulate().
+  [[nodiscard]] Measures& measures() { return measures_; }
 
   // The norm of the whole gradient, before clipping.
   [[nodiscard]] double grad_norm() const { return state_.optimizer().grad_norm(); }
 
-  // One update of the optimizer, of a gradient of norm `grad_norm`.
-  void update(double lr, double grad_norm);
+  // The update of step state().step, of a gradient of norm `grad_norm`.
+  void update(double grad_norm);
 
   [[nodiscard]] Model& model() { return *model_; }
 
@@ -55,6 +59,7 @@ class TrainStep {
   Mesh mesh_;
   TrainingState state_;
   GradReducer reducer_;
+  Measures measures_;
 };
 
 }  // namespace anabranch

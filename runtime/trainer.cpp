@@ -13,7 +13,6 @@
 #include "runtime/evaluator.h"
 #include "runtime/resume.h"
 #include "runtime/run_data.h"
-#include "runtime/schedule.h"
 #include "runtime/train_step.h"
 
 namespace anabranch {
@@ -44,6 +43,7 @@ class Trainer {
   void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
                      double comm_seconds);
   void evaluate_all();
+  void evaluate(size_t source, Routing routing);
   void start_save();
   // Moves a save on by what all ranks have told.
   void tend_save(const Control& control);
@@ -53,6 +53,11 @@ class Trainer {
   void save_now();
   // What this rank wants at the next boundary.
   StopKind wish();
+
+  // Whether the step that makes `done` steps is logged.
+  [[nodiscard]] bool logs(int64_t done) const {
+    return done % config_.train.log_every == 0 || done == plan_.steps || done == 1;
+  }
 
   [[nodiscard]] bool stopping() const { return stop_ >= StopKind::kRequeue; }
 
@@ -70,7 +75,6 @@ class Trainer {
   RunData data_;
   TrainStep step_;
   TrainingState& state_;
-  CosineSchedule schedule_;
   CheckpointDirectory checkpoints_;
   CheckpointSaver saver_;
   bool saving_ = false;
@@ -88,8 +92,6 @@ Trainer::Trainer(const TrainJob& job)
       data_(config_, plan_, job.world, job.context),
       step_(config_, plan_, data_.vocabulary(), job.world, job.context),
       state_(step_.state()),
-      schedule_{config_.optim.lr, config_.optim.min_lr_ratio, config_.optim.warmup_steps,
-                plan_.steps},
       checkpoints_(job.directory.checkpoints()),
       saver_(checkpoints_, job.world.rank(), job.world.size(),
              {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace) {}
@@ -113,6 +115,7 @@ void Trainer::take_step() {
   const auto begin = Clock::now();
   const double data_before = data_.wait_seconds();
   trace_window();
+  step_.measures().detailed = logs(state_.step + 1);
   const double mine = step_.accumulate([this] { return data_.next(); }, [this] { trace_memory(); });
   const auto reduce_begin = Clock::now();
   step_.reduce();
@@ -142,10 +145,10 @@ void Trainer::take_step() {
 void Trainer::apply(double loss, double norm, StepReport& report) {
   report.loss = loss;
   report.grad_norm = norm;
-  report.learning_rate = schedule_(state_.step);
+  report.learning_rate = state_.optimizer().lr(state_.step);
   switch (state_.guard().judge(loss, norm)) {
     case StepGuard::Verdict::kApply:
-      step_.update(report.learning_rate, norm);
+      step_.update(norm);
       break;
     case StepGuard::Verdict::kNonFinite:
       report.skipped = "nonfinite";
@@ -168,12 +171,12 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
   report.resident_bytes = spreads[3];
   report.step = state_.step;
   report.total_steps = plan_.steps;
-  report.logged =
-      state_.step % config_.train.log_every == 0 || state_.step == plan_.steps || state_.step == 1;
+  report.logged = logs(state_.step);
+  if (report.logged) report.readings = step_.model().readings(step_.measures());
   report.tokens = state_.tokens;
   report.seconds = seconds_since(begin);
   report.tokens_per_second = static_cast<double>(config_.train.batch_tokens) / report.seconds;
-  report.flops_per_second = report.tokens_per_second * step_.model().cost().flops_per_token;
+  report.flops_per_second = report.tokens_per_second * step_.model().cost().flops_per_token();
   if (config_.metrics.peak_tflops > 0) {
     report.mfu = report.flops_per_second / (config_.metrics.peak_tflops * 1e12 * job_.world.size());
   }
@@ -182,21 +185,27 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
 }
 
 void Trainer::evaluate_all() {
-  for (size_t source = 0; source < data_.sources(); ++source) {
-    const auto batches = data_.validation(source);
-    if (!batches) continue;  // a source without a validation split
-    const auto next = [&](MicroBatch& batch) {
-      const Control control = exchange(job_.world, 0, wish(), saver_.phase());
-      tend_save(control);
-      stop_ = std::max(stop_, control.stop);
-      return !stopping() && batches(batch);
-    };
-    EvalReport report = evaluate(step_.model(), next, data_.token_bytes(), job_.world);
-    if (stopping()) return;  // half a split is no measurement
-    report.step = state_.step;
-    report.source = data_.source_name(source);
-    for (ReportSink* sink : job_.sinks) sink->eval(report);
+  for (size_t source = 0; source < data_.sources() && !stopping(); ++source) {
+    evaluate(source, Routing::kCausal);
+    if (step_.model().looks_ahead() && !stopping()) evaluate(source, Routing::kAsTrained);
   }
+}
+
+void Trainer::evaluate(size_t source, Routing routing) {
+  const auto batches = data_.validation(source);
+  if (!batches) return;  // a source without a validation split
+  const auto next = [&](MicroBatch& batch) {
+    const Control control = exchange(job_.world, 0, wish(), saver_.phase());
+    tend_save(control);
+    stop_ = std::max(stop_, control.stop);
+    return !stopping() && batches(batch);
+  };
+  EvalReport report =
+      anabranch::evaluate(step_.model(), next, data_.token_bytes(), job_.world, routing);
+  if (stopping()) return;  // half a split is no measurement
+  report.step = state_.step;
+  report.source = data_.source_name(source);
+  for (ReportSink* sink : job_.sinks) sink->eval(report);
 }
 
 StopKind Trainer::wish() {

@@ -9,8 +9,9 @@ namespace {
 const char* const kFirstMoment = "adamw.m/";
 const char* const kSecondMoment = "adamw.v/";
 
-// Every parameter belongs to AdamW, the only optimizer there is.
-std::vector<Param*> owned_by_adamw(std::vector<Param*> params) {
+// Without a matrix optimizer every parameter belongs to AdamW.
+std::vector<Param*> owned(std::vector<Param*> params, MatrixOptimizer matrix) {
+  if (matrix != MatrixOptimizer::kAdamw) return params;
   for (Param* w : params) w->owner = Owner::kAdamw;
   return params;
 }
@@ -31,18 +32,27 @@ std::vector<Param*> params_of(Model& model) {
   return params;
 }
 
+std::vector<StateItem> buffers_of(Model& model) {
+  std::vector<StateItem> items;
+  model.visit_buffers([&](Buffer& b) { items.push_back({b.name, b.value.shape(), 0, b.value}); });
+  return items;
+}
+
 std::vector<StateItem> weights_of(Model& model) {
   std::vector<StateItem> items;
   model.visit([&](Param& w) {
     items.push_back({w.name, w.global_shape, w.slice_begin, w.master});
   });
+  const std::vector<StateItem> buffers = buffers_of(model);
+  items.insert(items.end(), buffers.begin(), buffers.end());
   return items;
 }
 
 TrainingState::TrainingState(Model& model, const Config& config, const FlatStore::Options& layout,
                              const std::shared_ptr<Pool>& pool)
-    : store_(owned_by_adamw(params_of(model)), layout, pool),
-      optimizer_(store_, config.optim),
+    : model_(model),
+      store_(owned(params_of(model), config.optim.matrix), layout, pool),
+      optimizer_(store_, config),
       guard_(config.train.outlier_sigma, config.train.outlier_window) {
   const auto seed = static_cast<uint64_t>(config.run.seed);
   model.visit([&](Param& w) { initialise(w, seed); });
@@ -56,8 +66,11 @@ std::vector<StateItem> TrainingState::items() const {
   for (const FlatStore::Entry& entry : store_.entries()) add("", *entry.param, entry.param->master);
   for (const FlatStore::Entry& entry : store_.entries()) {
     add(kFirstMoment, *entry.param, store_.m(entry));
-    add(kSecondMoment, *entry.param, store_.v(entry));
+    const Tensor v = store_.v(entry);
+    if (!v.empty()) add(kSecondMoment, *entry.param, v);
   }
+  const std::vector<StateItem> buffers = buffers_of(model_);
+  items.insert(items.end(), buffers.begin(), buffers.end());
   return items;
 }
 
@@ -66,7 +79,7 @@ Manifest TrainingState::header(const std::map<std::string, std::string>& facts) 
   manifest.step = step;
   manifest.next_sample = next_sample;
   manifest.counters["tokens"] = {static_cast<double>(tokens)};
-  manifest.counters["updates"] = {static_cast<double>(optimizer_.updates())};
+  manifest.counters["updates"] = optimizer_.counts();
   manifest.counters["guard"] = guard_.state();
   manifest.facts = facts;
   return manifest;
@@ -76,7 +89,7 @@ void TrainingState::restore(const Manifest& manifest) {
   step = manifest.step;
   next_sample = manifest.next_sample;
   tokens = static_cast<int64_t>(counter(manifest, "tokens").front());
-  optimizer_.set_updates(static_cast<int64_t>(counter(manifest, "updates").front()));
+  optimizer_.set_counts(counter(manifest, "updates"));
   guard_.restore(counter(manifest, "guard"));
   store_.refresh_values();
 }

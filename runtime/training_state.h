@@ -22,7 +22,7 @@ class TrainingState {
   TrainingState(Model& model, const Config& config, const FlatStore::Options& layout,
                 const std::shared_ptr<Pool>& pool);
 
-  // What is saved, as views of what is trained: master weights and moments.
+  // What is saved, as views of what is trained: master weights, moments and buffers.
   [[nodiscard]] std::vector<StateItem> items() const;
 
   // The counters as a manifest's header.
@@ -43,15 +43,20 @@ class TrainingState {
   int64_t tokens = 0;       // trained on
 
  private:
+  Model& model_;
   FlatStore store_;
   Optimizer optimizer_;
   StepGuard guard_;
 };
 
+// A model's buffers, as items.
+std::vector<StateItem> buffers_of(Model& model);
+
 // The parameters of a model, in forward order.
 std::vector<Param*> params_of(Model& model);
 
-// The items of a model alone, for reading a checkpoint without training: its master weights.
+// The items of a model alone, for reading a checkpoint without training: its master weights and
+// buffers.
 std::vector<StateItem> weights_of(Model& model);
 
 }  // namespace anabranch

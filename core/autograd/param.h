@@ -13,8 +13,12 @@ namespace anabranch {
 enum class ReduceGroup : uint8_t { kAll, kData };
 
 // Which kind of optimizer owns a parameter: one that works element by element, or one that needs
-// a whole matrix.
+// a whole matrix. A model marks what a matrix optimizer may own; a run without one owns it as
+// kAdamw.
 enum class Owner : uint8_t { kAdamw, kMatrix };
+
+// What a parameter is, as far as its learning rate goes.
+enum class Role : uint8_t { kBody, kEmbedding, kHead, kResidual, kInputResidual, kKappa };
 
 // How a parameter is filled before the first step. Random numbers are keyed by the run's seed, the
 // parameter's name and the element's index in the logical tensor.
@@ -41,8 +45,10 @@ struct Param {
   DType compute = DType::kF32;  // the type that ops read; fp32 for norms, biases, scalars
   ReduceGroup reduce = ReduceGroup::kAll;
   Owner owner = Owner::kAdamw;
-  bool decay = false;  // whether weight decay applies
-  float lr_scale = 1;  // multiplies the learning rate
+  Role role = Role::kBody;
+  int64_t matrices = 1;  // equal ones that it holds, stacked: q, k and v in one tensor are three
+  bool wide = false;     // read in the accumulator's type in bf16 runs too: routers, gates
+  bool decay = false;    // whether weight decay applies
 
   Tensor value;       // `compute`; round(master) in bf16 runs, else master itself
   Tensor master;      // fp32 (float64 in float64 runs): what the optimizer updates and a save keeps
@@ -57,6 +63,13 @@ struct Param {
         global_shape(param_shape),
         init(param_init),
         decay(decays) {}
+};
+
+// State that a model keeps beside its parameters and no gradient moves: thresholds, moving
+// averages. Small, equal on all ranks, saved with the weights.
+struct Buffer {
+  std::string name;  // logical, unique beside the parameters' names
+  Tensor value;      // float64
 };
 
 }  // namespace anabranch

@@ -48,7 +48,7 @@ void fill(Param& w, uint64_t key) {
 }  // namespace
 
 void set_compute(Param& w, DType type) {
-  w.compute = w.shape.rank() >= 2 ? type : accumulator_of(type);
+  w.compute = w.shape.rank() >= 2 && !w.wide ? type : accumulator_of(type);
 }
 
 void allocate(Param& w, DType master_type, const std::shared_ptr<Pool>& pool) {

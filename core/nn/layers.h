@@ -17,13 +17,15 @@
 
 namespace anabranch {
 
-// y = x W^T + b with W [out, in]. The weight decays, the bias starts at 0 and does not.
+// y = x W^T + b with W [out, in]. The weight decays, and a matrix optimizer may own it; the bias
+// starts at 0 and neither.
 struct Linear {
   Param weight;
   std::optional<Param> bias;
 
   Linear(const std::string& name, int64_t in, int64_t out, bool with_bias, Init init)
       : weight(name + ".weight", {out, in}, init, true) {
+    weight.owner = Owner::kMatrix;
     if (with_bias) bias.emplace(name + ".bias", Shape{out}, Init::constant(0));
   }
 

@@ -155,7 +155,7 @@ class OpsBench {
 
   void elementwise() {
     const int64_t C = model_.width, F = model_.ffn_width;
-    LayerNorm norm("norm", C, model_.norm_eps);
+    LayerNorm norm("norm", C, model_.gpt2.norm_eps);
     norm.visit([this](Param& w) { make(w); });
     const Tensor x = activations(C), delta = activations(C), hidden = activations(F);
     both("layer_norm", {0, bytes(2 * N_ * C), 0, bytes(3 * N_ * C)}, C,
@@ -163,7 +163,7 @@ class OpsBench {
     both("add_layer_norm", {0, bytes(4 * N_ * C), 0, bytes(3 * N_ * C)}, C,
          [&](Tape* tape) { return norm.add(on(tape, x), on(tape, delta)).norm; });
     both("gelu", {0, bytes(2 * N_ * F), 0, bytes(3 * N_ * F)}, F,
-         [&](Tape* tape) { return gelu(on(tape, hidden), model_.gelu); });
+         [&](Tape* tape) { return gelu(on(tape, hidden), model_.gpt2.gelu); });
     time("add", 0, bytes(3 * N_ * C), [&] { add(x, delta); });
   }
 

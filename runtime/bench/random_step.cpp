@@ -29,7 +29,7 @@ RandomStep::Times RandomStep::run() {
   const Stopwatch wait;
   step_.reduce();
   times.waited = wait.seconds();
-  step_.update(config_.optim.lr, step_.grad_norm());
+  step_.update(step_.grad_norm());
   ++step_.state().step;
   times.seconds = step.seconds();
   times.hidden = step_.hidden();

@@ -122,7 +122,7 @@ StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, i
   result.resident_peak_bytes = resident_peak_bytes();
   result.tokens_per_step = config.train.batch_tokens;
   result.flops_per_step =
-      step.model().cost().flops_per_token * static_cast<double>(config.train.batch_tokens);
+      step.model().cost().flops_per_token() * static_cast<double>(config.train.batch_tokens);
   const auto accumulation = static_cast<double>(step.plan().accumulation);
   result.linear_product_seconds = accumulation * linear_seconds(config, vocabulary, context.pool);
   result.attention_product_seconds = accumulation * attention_product_seconds(config, context.pool);

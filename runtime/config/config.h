@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/config/model_config.h"
+#include "runtime/config/optim_config.h"
 #include "runtime/config/sections.h"
 
 namespace anabranch {

@@ -101,6 +101,22 @@ class Reader {
     }
   }
 
+  void operator()(const char* key, std::vector<int64_t>& field, int64_t min, int64_t max,
+                  const char* /*help*/) {
+    const YamlNode* node = find(key);
+    if (node == nullptr) return;
+    const std::string expected = join("a list of whole numbers from ", min, " to ", max);
+    if (node->kind != Kind::kList) return problem(*node, expected, key);
+    field.clear();
+    for (const YamlNode& item : node->items) {
+      int64_t value = 0;
+      if (!read_int(item, value) || value < min || value > max) {
+        return problem(item, expected, key);
+      }
+      field.push_back(value);
+    }
+  }
+
   void operator()(const char* key, bool& field, const char* /*help*/) {
     const YamlNode* node = find(key);
     if (node == nullptr) return;
@@ -185,6 +201,12 @@ class Reader {
 
   void unknown(const YamlNode& item) {
     const std::string key = item.key.substr(0, 80);
+    const std::vector<std::string> families = families_with(prefix_ + key);
+    if (!families.empty()) {
+      problems_.push_back(join(item.where, ": ", prefix_, key, " is a key of ", word_list(families),
+                               " models; leave it out, or set model.type"));
+      return;
+    }
     std::string nearest = elsewhere(key);
     if (nearest.empty()) {
       nearest = nearest_word(key, known_);
@@ -193,6 +215,20 @@ class Reader {
     problems_.push_back(
         item.where + ": unknown key " + prefix_ + key +
         (nearest.empty() ? "; known here: " + word_list(known_) : "; nearest is " + nearest));
+  }
+
+  // The families that do have a key, by its dotted name.
+  static std::vector<std::string> families_with(const std::string& name) {
+    std::vector<std::string> families;
+    const auto words = words_of(ModelType{});
+    for (size_t i = 0; i < words.size(); ++i) {
+      KeyNames all;
+      Config config;
+      config.model.type = static_cast<ModelType>(i);
+      config.visit(all);
+      if (std::ranges::find(all.names, name) != all.names.end()) families.emplace_back(words[i]);
+    }
+    return families;
   }
 
   // The right key in the wrong section.
@@ -298,7 +334,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
 void fill_derived(Config& config) {
   if (config.run.name.empty()) config.run.name = "run";
   if (config.run.dir.empty()) config.run.dir = "runs/" + config.run.name;
-  if (config.model.ffn_width == 0) config.model.ffn_width = 4 * config.model.width;
+  fill_sizes(config.model);
 }
 
 }  // namespace anabranch

@@ -63,6 +63,12 @@ class Flow {
   std::string text;
 };
 
+std::string value_text(const std::vector<int64_t>& list) {
+  std::string text;
+  for (const int64_t value : list) text += (text.empty() ? "" : ", ") + std::to_string(value);
+  return "[" + text + "]";
+}
+
 template <class S>
 std::string value_text(const std::vector<S>& list) {
   std::string text;
@@ -108,6 +114,11 @@ class KeyList {
     add(key, field, "auto or " + range_text(min, max), help);
   }
 
+  void operator()(const char* key, std::vector<int64_t>& field, int64_t min, int64_t max,
+                  const char* help) {
+    add(key, field, "list of " + range_text(min, max), help);
+  }
+
   template <class T>
   void operator()(const char* key, T& field, const char* help) {
     std::string range = "text";
@@ -139,10 +150,44 @@ std::vector<KeyInfo> list_keys(Config config) {
   return list.keys;
 }
 
+bool same_key(const KeyInfo& a, const KeyInfo& b) {
+  return a.section == b.section && a.key == b.key && a.value == b.value && a.help == b.help;
+}
+
+// The keys of all families with their defaults; after the words of `help` the families that have
+// them, if not all do.
+std::vector<KeyInfo> list_all_keys() {
+  std::vector<KeyInfo> all;
+  std::vector<std::vector<std::string>> families;
+  const auto words = words_of(ModelType{});
+  for (size_t i = 0; i < words.size(); ++i) {
+    Config config;
+    config.model.type = static_cast<ModelType>(i);
+    for (const KeyInfo& info : list_keys(config)) {
+      KeyInfo key = info;
+      if (key.section == "model" && key.key == "type") key.value = words[0];
+      const auto at = std::ranges::find_if(all, [&](const KeyInfo& k) { return same_key(k, key); });
+      if (at != all.end()) {
+        families[static_cast<size_t>(at - all.begin())].emplace_back(words[i]);
+        continue;
+      }
+      const auto last = std::find_if(all.rbegin(), all.rend(),
+                                     [&](const KeyInfo& k) { return k.section == key.section; });
+      families.insert(families.begin() + (last.base() - all.begin()), 1, {std::string(words[i])});
+      all.insert(last.base(), key);
+    }
+  }
+  for (size_t k = 0; k < all.size(); ++k) {
+    if (families[k].size() < words.size()) all[k].help += " -- " + word_list(families[k]);
+  }
+  return all;
+}
+
 // The defaults that this configuration's changed keys are to be compared with.
 Config defaults_for(const Config& config) {
   Config defaults;
   apply_preset(defaults.model, config.model.preset);
+  defaults.model.type = config.model.type;  // so that both have the same keys
   defaults.run.name = config.run.name;
   fill_derived(defaults);
   return defaults;
@@ -182,7 +227,7 @@ std::string dump_config(const Config& config, const std::vector<std::string>& he
 std::string config_help() {
   std::string text;
   std::string section;
-  for (const KeyInfo& info : list_keys({})) {
+  for (const KeyInfo& info : list_all_keys()) {
     if (info.section != section) {
       section = info.section;
       text += "\n" + section + ":\n";
@@ -198,7 +243,7 @@ std::string config_help() {
 
 std::string config_table() {
   std::string text = "| key | default | values | what it does |\n|---|---|---|---|\n";
-  for (const KeyInfo& info : list_keys({})) {
+  for (const KeyInfo& info : list_all_keys()) {
     const std::string name = info.section.empty() ? info.key : info.section + "." + info.key;
     text += "| `" + name + "` | `" + info.value + "` | " + info.range + " | " + info.help + " |\n";
   }

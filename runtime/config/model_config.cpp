@@ -14,12 +14,29 @@ struct Preset {
 
 // Named by the parameters without embeddings for 85M, and with them (at 2,048 positions) above:
 // the names of the GPT-3 table.
-constexpr std::array<Preset, 4> kPresets{{
+constexpr std::array<Preset, 5> kPresets{{
     {"gpt2-2core", ModelType::kGpt2, 4, 192, 4, 128},
     {"gpt2-85m", ModelType::kGpt2, 12, 768, 12, 1024},
     {"gpt2-350m", ModelType::kGpt2, 24, 1024, 16, 1024},
     {"gpt2-760m", ModelType::kGpt2, 24, 1536, 16, 1024},
+    {"moep-msit", ModelType::kMoepMsit, 6, 256, 4, 512},
 }};
+
+// The nearest multiple of 8 to 8/3 of a width, or the next one.
+int64_t two_thirds_of_four(int64_t width, FfnRound round) {
+  const int64_t below = 8 * width / 24 * 8;  // 8/3 width, cut to a multiple of 8
+  const int64_t rest = 8 * width - 3 * below;
+  if (rest == 0) return below;
+  return round == FfnRound::kCeil || 2 * rest >= 24 ? below + 8 : below;
+}
+
+void fill_depth(ModelConfig& model) {
+  if (model.kappa.depth == 0) return;
+  constexpr int64_t kAspect = 96, kHead = 128;
+  if (model.layers == 0) model.layers = model.kappa.depth;
+  if (model.width == 0) model.width = (model.kappa.depth * kAspect + kHead - 1) / kHead * kHead;
+  if (model.heads == 0) model.heads = model.width / kHead;
+}
 
 }  // namespace
 
@@ -41,6 +58,14 @@ bool apply_preset(ModelConfig& model, const std::string& name) {
     return true;
   }
   return false;
+}
+
+void fill_sizes(ModelConfig& model) {
+  if (model.type == ModelType::kKappaMoe) fill_depth(model);
+  if (model.ffn_width != 0) return;
+  model.ffn_width = model.type == ModelType::kMoepMsit
+                        ? two_thirds_of_four(model.width, model.moep.ffn_round)
+                        : 4 * model.width;
 }
 
 }  // namespace anabranch

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config/values.h"
+#include "runtime/config/family_config.h"
 
 namespace anabranch {
 
@@ -13,11 +13,15 @@ struct ModelConfig {
   ModelType type = ModelType::kGpt2;
   std::string preset = "none";
   int64_t layers = 0, width = 0, heads = 0, context = 0, ffn_width = 0;
-  double dropout = 0;
-  GeluForm gelu = GeluForm::kTanh;
-  double norm_eps = 1e-5;
   bool recompute = false;
+  Gpt2Keys gpt2;
+  CmollmKeys cmollm;
+  ParascaleKeys parascale;
+  AltupKeys altup;
+  MoepKeys moep;
+  KappaKeys kappa;
 
+  // Visits the keys that the family has: the others are unknown.
   void visit(auto&& f) {
     f("type", type, "the family of models");
     f("preset", preset, "sizes to start from; keys given beside it win");
@@ -26,14 +30,33 @@ struct ModelConfig {
     f("heads", heads, int64_t{0}, int64_t{65536}, "attention heads; they divide the width");
     f("context", context, int64_t{0}, int64_t{1} << 24, "tokens of a sequence");
     f("ffn_width", ffn_width, int64_t{0}, int64_t{1} << 24,
-      "hidden width of the feed-forward part; 0: 4 x width");
-    f("dropout", dropout, 0.0, 0.99, "share of activations dropped in training");
-    f("gelu", gelu, "exact GELU (erf) or GPT-2's approximation (tanh)");
-    f("norm_eps", norm_eps, 1e-12, 1e-1, "added to the variance in layer norms");
+      "hidden width of the feed-forward part; 0: 4 x width (moep_msit: 8/3 x)");
     f("recompute", recompute, "keep only each block's input and compute the rest again backward");
+    visit_family(f);
   }
 
   bool operator==(const ModelConfig&) const = default;
+
+ private:
+  void visit_family(auto&& f) {
+    switch (type) {
+      case ModelType::kGpt2:
+        return gpt2.visit(f);
+      case ModelType::kCmollm:
+        gpt2.visit(f);
+        return cmollm.visit(f);
+      case ModelType::kParascale:
+        gpt2.visit(f);
+        return parascale.visit(f);
+      case ModelType::kAltup:
+        gpt2.visit(f);
+        return altup.visit(f);
+      case ModelType::kMoepMsit:
+        return moep.visit(f);
+      case ModelType::kKappaMoe:
+        return kappa.visit(f);
+    }
+  }
 };
 
 // "none" and the presets' names.
@@ -41,5 +64,8 @@ std::vector<std::string> model_presets();
 
 // Sets the sizes of the preset that `name` names. Returns false if there is none.
 bool apply_preset(ModelConfig& model, const std::string& name);
+
+// Fills the sizes that follow from others: ffn_width, and of depth.
+void fill_sizes(ModelConfig& model);
 
 }  // namespace anabranch

@@ -1,6 +1,6 @@
-// The sections of a configuration but for the model. A key is one field and one line of `visit`:
-// reading, bounds, help, the resolved dump and the table in configs/README.md all come from that
-// line.
+// The sections of a configuration but for the model and the optimizer. A key is one field and one
+// line of `visit`: reading, bounds, help, the resolved dump and the table in configs/README.md all
+// come from that line.
 //
 //   f(key, number, min, max, help)   both bounds are allowed values
 //   f(key, word | switch | enum | list, help)
@@ -14,8 +14,6 @@
 #include "runtime/config/values.h"
 
 namespace anabranch {
-
-inline constexpr int64_t kMaxCount = int64_t{1} << 50;
 
 // What run.name is made of.
 inline constexpr std::string_view kNameCharacters =
@@ -97,25 +95,6 @@ struct TrainConfig {
   }
 
   bool operator==(const TrainConfig&) const = default;
-};
-
-struct OptimConfig {
-  double lr = 6e-4, min_lr_ratio = 0.1;
-  int64_t warmup_steps = 0;
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1;
-
-  void visit(auto&& f) {
-    f("lr", lr, 0.0, 10.0, "peak learning rate, reached after warm-up");
-    f("min_lr_ratio", min_lr_ratio, 0.0, 1.0, "last learning rate as a share of lr (cosine)");
-    f("warmup_steps", warmup_steps, int64_t{0}, kMaxCount, "steps of linear warm-up");
-    f("beta1", beta1, 0.0, 0.999999, "decay of the first moment");
-    f("beta2", beta2, 0.0, 0.999999, "decay of the second moment");
-    f("eps", eps, 1e-16, 1.0, "added to the root of the second moment");
-    f("weight_decay", weight_decay, 0.0, 10.0, "decoupled decay of matrices, times lr");
-    f("clip", clip, 0.0, 1e9, "largest norm of the whole gradient; 0: no clipping");
-  }
-
-  bool operator==(const OptimConfig&) const = default;
 };
 
 struct ParallelConfig {

@@ -55,11 +55,6 @@ void check_model(Rules& rules, const ModelConfig& model) {
                 " is not a multiple of model.heads ", model.heads);
 }
 
-int64_t planned_steps(const TrainConfig& train) {
-  if (train.steps > 0 || train.batch_tokens == 0) return train.steps;
-  return train.tokens / train.batch_tokens + (train.tokens % train.batch_tokens != 0 ? 1 : 0);
-}
-
 void check_train(Rules& rules, const Config& config) {
   const TrainConfig& train = config.train;
   rules.require((train.steps > 0) != (train.tokens > 0),
@@ -99,6 +94,11 @@ void check_listen(Rules& rules, const std::string& listen) {
 }
 
 }  // namespace
+
+int64_t planned_steps(const TrainConfig& train) {
+  if (train.steps > 0 || train.batch_tokens == 0) return train.steps;
+  return train.tokens / train.batch_tokens + (train.tokens % train.batch_tokens != 0 ? 1 : 0);
+}
 
 void validate(const Config& config) {
   Rules rules;

@@ -11,6 +11,9 @@ namespace anabranch {
 // Checks that the keys agree. Throws Error (config) that lists every broken rule with its numbers.
 void validate(const Config& config);
 
+// The optimizer steps of a whole run; 0 if the section does not say.
+[[nodiscard]] int64_t planned_steps(const TrainConfig& train);
+
 // How a step and a run are cut up, for a number of ranks.
 struct BatchPlan {
   int64_t sequences = 0;     // of one step over all ranks

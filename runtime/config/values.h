@@ -12,9 +12,15 @@ namespace anabranch {
 
 // Each enum's values count from 0 in the order of its words.
 enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
-enum class ModelType : uint8_t { kGpt2 };
+enum class ModelType : uint8_t { kGpt2, kCmollm, kParascale, kAltup, kMoepMsit, kKappaMoe };
 enum class Precision : uint8_t { kFp32, kBf16, kFp64 };
 enum class GradWire : uint8_t { kFp32, kBf16 };
+enum class ScheduleForm : uint8_t { kCosine, kLinear, kConstant };
+enum class MatrixOptimizer : uint8_t { kAdamw, kMuon, kAurora };
+enum class MatrixScale : uint8_t { kAspect, kRms };
+
+// The largest of counts that have no natural bound.
+inline constexpr int64_t kMaxCount = int64_t{1} << 50;
 
 constexpr auto words_of(DeviceChoice) {
   return std::array<std::string_view, 3>{"auto", "cpu", "cuda"};
@@ -22,7 +28,10 @@ constexpr auto words_of(DeviceChoice) {
 
 constexpr auto words_of(Packing) { return std::array<std::string_view, 2>{"windows", "best_fit"}; }
 
-constexpr auto words_of(ModelType) { return std::array<std::string_view, 1>{"gpt2"}; }
+constexpr auto words_of(ModelType) {
+  return std::array<std::string_view, 6>{"gpt2",  "cmollm",    "parascale",
+                                         "altup", "moep_msit", "kappa_moe"};
+}
 
 constexpr auto words_of(GeluForm) { return std::array<std::string_view, 2>{"tanh", "erf"}; }
 
@@ -31,6 +40,16 @@ constexpr auto words_of(Precision) {
 }
 
 constexpr auto words_of(GradWire) { return std::array<std::string_view, 2>{"fp32", "bf16"}; }
+
+constexpr auto words_of(ScheduleForm) {
+  return std::array<std::string_view, 3>{"cosine", "linear", "constant"};
+}
+
+constexpr auto words_of(MatrixOptimizer) {
+  return std::array<std::string_view, 3>{"adamw", "muon", "aurora"};
+}
+
+constexpr auto words_of(MatrixScale) { return std::array<std::string_view, 2>{"aspect", "rms"}; }
 
 // The word of an enum's value: word_of(Precision::kBf16) is "bf16".
 template <class E>

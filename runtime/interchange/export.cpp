@@ -16,7 +16,7 @@
 #include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
 #include "runtime/run_data.h"
-#include "runtime/schedule.h"
+#include "runtime/rates.h"
 #include "runtime/training_state.h"
 
 namespace anabranch {
@@ -42,10 +42,9 @@ LoadedModel initial_model(const fs::path& run) {
 
 std::string config_json(const LoadedModel& loaded, int64_t rates) {
   const Config& c = loaded.config;
-  const int64_t steps = plan_batch(c, 1).steps;
-  const CosineSchedule schedule{c.optim.lr, c.optim.min_lr_ratio, c.optim.warmup_steps, steps};
+  const Rates schedule(c);
   std::vector<double> learning_rates;
-  for (int64_t i = 0; i < rates; ++i) learning_rates.push_back(schedule(loaded.manifest.step + i));
+  for (int64_t i = 0; i < rates; ++i) learning_rates.push_back(schedule.lr(loaded.manifest.step + i));
   const nlohmann::ordered_json document = {{"model_type", word_of(c.model.type)},
                                            {"n_layer", c.model.layers},
                                            {"n_head", c.model.heads},
@@ -53,14 +52,14 @@ std::string config_json(const LoadedModel& loaded, int64_t rates) {
                                            {"n_inner", c.model.ffn_width},
                                            {"n_positions", c.model.context},
                                            {"vocab_size", loaded.model->vocabulary()},
-                                           {"gelu", word_of(c.model.gelu)},
-                                           {"ln_eps", c.model.norm_eps},
+                                           {"gelu", word_of(c.model.gpt2.gelu)},
+                                           {"ln_eps", c.model.gpt2.norm_eps},
                                            {"step", loaded.manifest.step},
                                            {"optim",
                                             {{"lr", c.optim.lr},
                                              {"min_lr", c.optim.lr * c.optim.min_lr_ratio},
                                              {"warmup_steps", c.optim.warmup_steps},
-                                             {"steps", steps},
+                                             {"steps", planned_steps(c.train)},
                                              {"beta1", c.optim.beta1},
                                              {"beta2", c.optim.beta2},
                                              {"eps", c.optim.eps},

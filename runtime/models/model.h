@@ -9,6 +9,7 @@
 
 #include "core/autograd/tape.h"
 #include "core/ops/cached_attention.h"
+#include "runtime/models/measures.h"
 
 namespace anabranch {
 
@@ -23,23 +24,40 @@ struct MicroBatch {
   Tensor document_starts = {};
 };
 
-// What random numbers of a step are keyed by, besides layer and global row.
+// What random numbers of a step are keyed by, besides layer and global row; and where figures go.
 struct StepKey {
   uint64_t seed = 0;
   int64_t step = 0;
+  Measures* measures = nullptr;  // null: nobody asks
 };
 
-// Parameters and arithmetic of one model. A multiply-add counts as two operations; attention counts
-// the causal half, also where a document mask leaves part of it out; recomputation is not counted.
+// Parameters and arithmetic of one model. Multiply-adds are those of a forward over a whole
+// context, per token; attention counts the causal half, also where a document mask leaves part of
+// it out; recomputation is not counted.
 struct ModelCost {
   int64_t parameters = 0;
   int64_t non_embedding_parameters = 0;
-  double flops_per_token = 0;  // forward and backward: three times the forward
+  double linear_macs = 0;     // of the linear maps, the head's among them
+  double front_end_macs = 0;  // of what computes gates
+  double attention_macs = 0;  // of q k^T and p v
+
+  [[nodiscard]] double macs() const { return linear_macs + front_end_macs + attention_macs; }
+
+  // Forward and backward: three times the forward, two operations each.
+  [[nodiscard]] double flops_per_token() const { return 3 * 2 * macs(); }
 };
 
-// What generation keeps between calls: one key-value cache per layer.
+// How tokens are routed in a forward that is not training.
+enum class Routing : uint8_t {
+  kCausal,    // by what came before alone: every headline figure
+  kAsTrained  // as in training, which may look ahead
+};
+
+// What generation keeps between calls.
 struct DecodeState {
-  std::vector<KvCache> layers;
+  std::vector<KvCache> layers;            // one for each attention
+  std::vector<Tensor> running;            // running sums of prefix means, one for each
+  std::vector<std::vector<int32_t>> ids;  // of each sequence, for families that keep no cache
 };
 
 class Model {
@@ -49,11 +67,31 @@ class Model {
   // Calls `f` on every parameter, in forward order.
   virtual void visit(const std::function<void(Param&)>& f) = 0;
 
+  virtual void visit_buffers(const std::function<void(Buffer&)>& /*f*/) {}
+
   // scale * (sum over the targets of their negative log-likelihood in nats), a scalar on `tape`.
+  // The model's other losses act on the gradients alone; with `scale` one over the tokens of a step
+  // they are means over the step, and their sum is in the first place of key.measures.
   virtual Var loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) = 0;
 
   // The negative log-likelihood of each target [B * T]; 0 where the target is -1. No dropout.
-  virtual Tensor token_losses(const MicroBatch& batch) = 0;
+  virtual Tensor token_losses(const MicroBatch& batch, Routing routing) = 0;
+
+  Tensor token_losses(const MicroBatch& batch) { return token_losses(batch, Routing::kCausal); }
+
+  // Whether Routing::kAsTrained differs from kCausal: then both losses are reported.
+  [[nodiscard]] virtual bool looks_ahead() const { return false; }
+
+  // Places of Measures that a step of `sequences` sequences fills; 0: the model has no figures.
+  [[nodiscard]] virtual size_t measure_places(int64_t /*sequences*/) const { return 0; }
+
+  // After a step, with its sums over all ranks: moves buffers on.
+  virtual void end_step(const Measures& /*measures*/) {}
+
+  // What those sums say. `measures` was detailed.
+  [[nodiscard]] virtual std::vector<Reading> readings(const Measures& /*measures*/) const {
+    return {};
+  }
 
   // The logits [B * S, V] of S tokens of B sequences, all at once; no cache.
   virtual Tensor logits(const Tensor& ids) = 0;

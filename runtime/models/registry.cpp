@@ -6,14 +6,28 @@
 namespace anabranch {
 namespace {
 
+Gpt2Options gpt2_options(const Config& config, int64_t vocabulary) {
+  const ModelConfig& m = config.model;
+  return {m.layers,
+          m.width,
+          m.heads,
+          m.context,
+          vocabulary,
+          m.ffn_width,
+          static_cast<float>(m.gpt2.dropout),
+          m.gpt2.norm_eps,
+          m.gpt2.gelu,
+          m.recompute,
+          compute_type(config.train.precision)};
+}
+
 std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
   const ModelConfig& m = config.model;
   switch (m.type) {
     case ModelType::kGpt2:
-      return std::make_unique<Gpt2>(Gpt2Options{m.layers, m.width, m.heads, m.context, vocabulary,
-                                                m.ffn_width, static_cast<float>(m.dropout),
-                                                m.norm_eps, m.gelu, m.recompute,
-                                                compute_type(config.train.precision)});
+      return std::make_unique<Gpt2>(gpt2_options(config, vocabulary));
+    default:
+      break;
   }
   AB_FAIL("unknown model type ", static_cast<int>(m.type));
 }

@@ -134,7 +134,7 @@ class Plain final : public Model {
     return Tensor();
   }
 
-  Tensor token_losses(const MicroBatch& /*batch*/) override { return {}; }
+  Tensor token_losses(const MicroBatch& /*batch*/, Routing /*routing*/) override { return {}; }
 
   Tensor logits(const Tensor& /*ids*/) override { return {}; }
 

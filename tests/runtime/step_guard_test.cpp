@@ -51,8 +51,8 @@ TEST(StepGuard, RestoresItsStateExactly) {
   EXPECT_THROW(b.restore({1, 2, 3}), Error);
 }
 
-TEST(CosineSchedule, WarmsUpAndDecays) {
-  const CosineSchedule lr{1.0, 0.1, 10, 110};
+TEST(Schedule, WarmsUpAndDecays) {
+  const Schedule lr{ScheduleForm::kCosine, 0.1, 10, 110};
   EXPECT_DOUBLE_EQ(lr(0), 0.1);
   EXPECT_DOUBLE_EQ(lr(9), 1.0);
   EXPECT_DOUBLE_EQ(lr(10), 1.0);

@@ -44,7 +44,7 @@ TEST(TrainerResume, ThreeStopsAreAsNone) {
   for (const int ranks : {1, 3}) {
     const auto named = [&](const std::string& name) {
       Config config = folder.config(join(name, ranks), kSteps);
-      config.model.dropout = 0.1;
+      config.model.gpt2.dropout = 0.1;
       config.train.outlier_sigma = 3;  // its history is state too
       config.train.outlier_window = 8;
       config.data.document_mask = ranks == 3;

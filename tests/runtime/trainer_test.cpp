@@ -50,7 +50,7 @@ TEST(Trainer, LossesDoNotDependOnTheNumberOfRanks) {
     for (const int ranks : {1, 2, 3, 4}) {
       const std::string what = join(ranks, " ranks, dropout ", dropout);
       Config config = folder.config(join("run-", ranks, "-", dropout), kSteps);
-      config.model.dropout = dropout;
+      config.model.gpt2.dropout = dropout;
       const Training run = run_training(config, {.ranks = ranks});
       ASSERT_EQ(run.losses().size(), static_cast<size_t>(kSteps));
       if (ranks == 1) alone = run.losses();
@@ -72,7 +72,7 @@ TEST(Trainer, LossesDoNotDependOnMicroBatches) {
     std::vector<double> one;
     for (const auto& [micro_batch, ranks] : {std::pair{1, 1}, {2, 1}, {12, 1}, {2, 3}, {6, 2}}) {
       Config config = folder.config(join("run-", dropout, "-", micro_batch, "-", ranks), kSteps);
-      config.model.dropout = dropout;
+      config.model.gpt2.dropout = dropout;
       config.train.micro_batch = micro_batch;
       const std::vector<double> losses = run_training(config, {.ranks = ranks}).losses();
       if (one.empty()) one = losses;
@@ -86,7 +86,7 @@ TEST(Trainer, DropoutAndSeedsMatter) {
   const Config plain = folder.config("plain", 3);
   Config dropout = folder.config("dropout", 3), seed = folder.config("seed", 3),
          order = folder.config("order", 3);
-  dropout.model.dropout = 0.2;
+  dropout.model.gpt2.dropout = 0.2;
   seed.run.seed = 2;
   order.data.seed = 2;
   const std::vector<double> losses = run_training(plain).losses();
@@ -101,7 +101,7 @@ TEST(Trainer, ComesOutTheSameTwice) {
     for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
       const auto once = [&](const std::string& name) {
         Config config = folder.config(join(name, ranks, word_of(precision)), 15);
-        config.model.dropout = 0.1;
+        config.model.gpt2.dropout = 0.1;
         config.train.precision = precision;
         return course(config, ranks);
       };
@@ -116,7 +116,7 @@ TEST(Trainer, WatchingARunDoesNotChangeIt) {
   for (const int ranks : {1, 3}) {
     const auto named = [&](const std::string& name) {
       Config config = folder.config(join(name, ranks), 12);
-      config.model.dropout = 0.1;
+      config.model.gpt2.dropout = 0.1;
       return config;
     };
     const Course plain = course(named("plain"), ranks);

@@ -169,7 +169,7 @@ Config changed_everywhere() {
   config.model.preset = "gpt2-85m";
   config.model.layers = 7;
   config.model.ffn_width = 9;
-  config.model.gelu = GeluForm::kErf;
+  config.model.gpt2.gelu = GeluForm::kErf;
   config.model.recompute = true;
   config.train.tokens = kMaxCount;
   config.optim.lr = 0.1 + 0.2;

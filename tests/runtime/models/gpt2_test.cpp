@@ -29,6 +29,8 @@ Config config_of_reference() {
   config.optim.beta2 = 0.95;
   config.optim.weight_decay = 0.1;
   config.optim.clip = 1.0;
+  config.optim.lr = 1e-3;
+  config.optim.schedule = ScheduleForm::kConstant;
   return config;
 }
 
@@ -98,7 +100,7 @@ TEST_P(AgainstPyTorch, TenSteps) {
     EXPECT_NEAR(loss, losses[at], tolerance().relative * losses[at]) << "step " << i;
     const double norm = f.state->optimizer().grad_norm();
     EXPECT_NEAR(norm, norms[at], tolerance().relative * norms[at]) << "step " << i;
-    f.state->optimizer().step(1e-3, norm);
+    f.state->optimizer().step(i, norm);
   }
   f.model->visit([&](Param& w) {
     Tensor got = w.master, want = ref.real("adamw/weights/" + w.name);

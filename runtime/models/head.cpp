@@ -1,0 +1,51 @@
+#include "runtime/models/head.h"
+
+#include <algorithm>
+
+#include "core/ops/gemm.h"
+#include "core/ops/linear_cross_entropy.h"
+
+namespace anabranch {
+
+Var Head::loss(const Var& x, const Tensor& targets, double scale) const {
+  return linear_cross_entropy(x, table_, flat(targets), scale);
+}
+
+Tensor Head::losses(const Tensor& x, const Tensor& targets) const {
+  Tensor losses = x.like({x.dim(0)}, accumulator_of(x.dtype()), "token_losses");
+  token_losses(losses, x, table_, flat(targets));
+  return losses;
+}
+
+Tensor Head::logits(const Tensor& x) const {
+  Tensor logits = x.like({x.dim(0), table_.shape[0]}, accumulator_of(x.dtype()), "logits");
+  gemm(logits, x, table_.value, {.transpose_b = true});
+  return logits;
+}
+
+Tensor Head::last_logits(const Tensor& x, std::span<const int64_t> new_tokens) const {
+  const auto B = std::ssize(new_tokens);
+  const int64_t S = x.dim(0) / B, C = x.dim(1);
+  Tensor last = x.like({B, C}, x.dtype(), "last_hidden");
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t row = b * S + new_tokens[static_cast<size_t>(b)] - 1;
+    last.view(b * C, {C}).copy_from(x.view(row * C, {C}));
+  }
+  return logits(last);
+}
+
+Tensor flat(const Tensor& ids) { return ids.reshape({ids.count()}); }
+
+Tensor positions_from(const Tensor& ids, std::span<const int64_t> first, int64_t last) {
+  const int64_t B = ids.dim(0), T = ids.dim(1);
+  Tensor positions = ids.like({B * T}, DType::kI32, "positions");
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t start = first.empty() ? 0 : first[static_cast<size_t>(b)];
+    for (int64_t t = 0; t < T; ++t) {
+      positions.data<int32_t>()[b * T + t] = static_cast<int32_t>(std::min(start + t, last));
+    }
+  }
+  return positions;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,40 @@
+// Figures that the layers of a model add up while they run, and what becomes of them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "monitoring/metrics.h"
+
+namespace anabranch {
+
+// Sums over the micro-batches of a step, in places that the model lays out for itself. The trainer
+// clears them, and adds them up over the ranks before the model reads them. Only training writes,
+// and not when a layer runs a second time in backward.
+class Measures {
+ public:
+  explicit Measures(size_t places) : sums_(places, 0.0) {}
+
+  void add(size_t place, double value) { sums_.at(place) += value; }
+
+  [[nodiscard]] double at(size_t place) const { return sums_.at(place); }
+
+  [[nodiscard]] std::span<double> sums() { return sums_; }
+
+  // Whether this step's figures are reported: what costs time is only measured then.
+  bool detailed = false;
+
+ private:
+  std::vector<double> sums_;
+};
+
+// One reported figure. The metric says which of layer and part it has; else they are 0.
+struct Reading {
+  Metric metric;
+  int layer = 0;
+  int part = 0;  // a stream or an expert
+  double value = 0;
+};
+
+}  // namespace anabranch
