@@ -171,10 +171,12 @@ std::vector<KeyInfo> list_all_keys() {
         families[static_cast<size_t>(at - all.begin())].emplace_back(words[i]);
         continue;
       }
-      const auto last = std::find_if(all.rbegin(), all.rend(),
-                                     [&](const KeyInfo& k) { return k.section == key.section; });
-      families.insert(families.begin() + (last.base() - all.begin()), 1, {std::string(words[i])});
-      all.insert(last.base(), key);
+      size_t place = all.size();  // behind its section
+      while (place > 0 && all[place - 1].section != key.section) --place;
+      if (place == 0) place = all.size();
+      families.insert(families.begin() + static_cast<std::ptrdiff_t>(place), 1,
+                      {std::string(words[i])});
+      all.insert(all.begin() + static_cast<std::ptrdiff_t>(place), key);
     }
   }
   for (size_t k = 0; k < all.size(); ++k) {
