@@ -2,6 +2,7 @@
 
 #include "core/ops/gelu.h"
 #include "core/ops/gemm.h"
+#include "core/tensor/convert.h"
 
 namespace anabranch {
 namespace {
@@ -9,8 +10,8 @@ namespace {
 Shape check(const char* op, const Tensor& x, const Tensor& w, const Param* bias) {
   AB_CHECK(x.shape().rank() >= 2 && w.shape().rank() == 2 && x.dim(-1) == w.dim(1), "[", op,
            "] x is ", x.shape(), " but w ", w.shape(), ": their last axes must be equal");
-  AB_CHECK(x.dtype() == w.dtype(), "[", op, "] x is ", name_of(x.dtype()), " but w ",
-           name_of(w.dtype()));
+  AB_CHECK(w.dtype() == x.dtype() || w.dtype() == accumulator_of(x.dtype()), "[", op, "] x is ",
+           name_of(x.dtype()), " but w ", name_of(w.dtype()));
   if (bias != nullptr) {
     const DType type = bias->value.dtype();
     AB_CHECK(bias->value.count() == w.dim(0), "[", op, "] bias is ", bias->value.shape(),
@@ -26,12 +27,17 @@ Shape check(const char* op, const Tensor& x, const Tensor& w, const Param* bias)
 }
 
 void backward(Tape& t, const Tensor& dy, const Var& x, Param& w, Param* bias) {
-  if (t.wants(x)) {
+  if (t.wants(x) && x.dtype() == w.value.dtype()) {
     GradSink dx = t.grad(x);
     gemm(dx.out, dy, w.value, {.accumulate = dx.accumulate});
+  } else if (t.wants(x)) {
+    Tensor wide = dy.like(x.shape(), dy.dtype(), "gradient");
+    gemm(wide, dy, w.value);
+    t.give(x, converted(wide, x.dtype(), "gradient"));
   }
   GradSink dw = Tape::grad(w);
-  gemm(dw.out, dy, x.value(), {.transpose_a = true, .accumulate = dw.accumulate});
+  const Tensor wide_x = converted(x.value(), w.value.dtype(), "linear.x");
+  gemm(dw.out, dy, wide_x, {.transpose_a = true, .accumulate = dw.accumulate});
   if (bias != nullptr) {
     GradSink db = Tape::grad(*bias);
     cpu::column_sums(db, dy);
@@ -41,8 +47,10 @@ void backward(Tape& t, const Tensor& dy, const Var& x, Param& w, Param* bias) {
 }  // namespace
 
 Var linear(const Var& x, Param& w, Param* bias) {
-  Tensor y = x.value().like(check("linear", x.value(), w.value, bias), x.dtype(), "linear");
-  cpu::linear_forward(y, x.value(), w.value, bias != nullptr ? &bias->value : nullptr);
+  const Shape shape = check("linear", x.value(), w.value, bias);
+  Tensor y = x.value().like(shape, w.value.dtype(), "linear");
+  const Tensor wide = converted(x.value(), w.value.dtype(), "linear.x");
+  cpu::linear_forward(y, wide, w.value, bias != nullptr ? &bias->value : nullptr);
   if (x.tape() == nullptr) return y;
   std::vector<Param*> params{&w};
   if (bias != nullptr) params.push_back(bias);
@@ -53,6 +61,8 @@ Var linear(const Var& x, Param& w, Param* bias) {
 
 Var linear_gelu(const Var& x, Param& w, Param& bias) {
   const Shape shape = check("linear_gelu", x.value(), w.value, &bias);
+  AB_CHECK(x.dtype() == w.value.dtype(), "[linear_gelu] x is ", name_of(x.dtype()), " but w ",
+           name_of(w.value.dtype()));
   Tensor y = x.value().like(shape, x.dtype(), "linear_gelu");
   Tensor h = x.value().like(shape, x.dtype(), "linear_gelu.product");
   cpu::linear_gelu_forward(y, h, x.value(), w.value, bias.value);

@@ -12,9 +12,9 @@ namespace anabranch {
 // Maps each row of `x`.
 //
 //   x     [N, K]   activations; more leading axes are rows too
-//   w     [M, K]   as x
+//   w     [M, K]   as x; or, beside bf16 x, float32: then y is float32 too (routers, gates)
 //   bias  [M]      of x's type or its accumulator's; may be null
-//   y     [N, M]
+//   y     [N, M]   as w
 //
 // Keeps x. Throws Error if shapes or types do not fit.
 Var linear(const Var& x, Param& w, Param* bias = nullptr);

@@ -183,7 +183,7 @@ def make_weights(c, seed):
 CASES = {
     "linear": ({}, True),
     "simple": ({"variant": "simple"}, False),
-    "context_aware": ({"variant": "context_aware"}, True),
+    "context_aware": ({"variant": "context_aware"}, False),
     "multi_head": ({"variant": "multi_head"}, False),
     "multi_head_slice": ({"variant": "multi_head", "head_input": "slice"}, False),
     "adaptive": ({"variant": "adaptive"}, False),

@@ -84,16 +84,19 @@ inline double weighted_sum(const Tensor& y, uint32_t seed = 99) {
   return sum;
 }
 
-// Checks the gradients of `f` at `x` and at `params` in float64 by fourth-order differences.
-// `f` must give a Var on its argument's tape, and must give the same value each time.
-inline void expect_gradients(const std::function<Var(const Var&)>& f, Tensor x,
+using OpOfMany = std::function<Var(const std::vector<Var>&)>;
+
+// Checks the gradients of `f` at `xs` and at `params` in float64 by fourth-order differences.
+// `f` must give a Var on its arguments' tape, and must give the same value each time.
+inline void expect_gradients(const OpOfMany& f, std::vector<Tensor> xs,
                              const std::vector<Param*>& params) {
   Tape tape;
   for (Param* w : params) w->fresh = true;
-  const Var leaf = tape.input(x);
-  const Var y = f(leaf);
+  std::vector<Var> leaves, constants;
+  for (const Tensor& x : xs) leaves.push_back(tape.input(x));
+  for (const Tensor& x : xs) constants.emplace_back(x);
+  const Var y = f(leaves);
   tape.backward(y, random(y.shape(), 99));
-  const Tensor dx = tape.take_grad(leaf);
 
   const auto check = [&](Tensor& t, const Tensor& gradient, const std::string& name) {
     ASSERT_FALSE(gradient.empty()) << name << " has no gradient";
@@ -103,7 +106,7 @@ inline void expect_gradients(const std::function<Var(const Var&)>& f, Tensor x,
       const double kept = t.data<double>()[i];
       const auto at = [&](double step) {
         t.data<double>()[i] = kept + step;
-        const double sum = weighted_sum(f(x).value());
+        const double sum = weighted_sum(f(constants).value());
         t.data<double>()[i] = kept;
         return sum;
       };
@@ -112,8 +115,16 @@ inline void expect_gradients(const std::function<Var(const Var&)>& f, Tensor x,
     }
     expect_near(gradient, want, kGradCheck, name);
   };
-  check(x, dx, "dx");
+  for (size_t i = 0; i < xs.size(); ++i) {
+    check(xs[i], tape.take_grad(leaves[i]), join("gradient of input ", i));
+  }
   for (Param* w : params) check(w->value, w->grad, w->name);
+}
+
+inline void expect_gradients(const std::function<Var(const Var&)>& f, const Tensor& x,
+                             const std::vector<Param*>& params) {
+  expect_gradients([&](const std::vector<Var>& xs) { return f(xs[0]); }, std::vector<Tensor>{x},
+                   params);
 }
 
 }  // namespace anabranch::test

@@ -1,0 +1,58 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/parallel_for.h"
+#include "core/ops/softmax.h"
+
+namespace anabranch::cpu {
+namespace {
+
+constexpr int64_t kGrain = 256;  // rows
+
+}  // namespace
+
+void softmax_forward(Tensor& p, const Tensor& logits) {
+  const int64_t K = p.dim(-1), rows = K == 0 ? 0 : p.count() / K;
+  dispatch(p.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    T* to = p.data<T>();
+    const T* from = logits.data<T>();
+    parallel_for(rows, kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* l = from + row * K;
+        T* y = to + row * K;
+        const A top = A(*std::max_element(l, l + K, [](T a, T b) { return A(a) < A(b); }));
+        A sum = 0;
+        for (int64_t k = 0; k < K; ++k) {
+          const A e = std::exp(A(l[k]) - top);
+          y[k] = T(e);
+          sum += e;
+        }
+        for (int64_t k = 0; k < K; ++k) y[k] = T(A(y[k]) / sum);
+      }
+    });
+  });
+}
+
+void softmax_backward(GradSink& dlogits, const Tensor& dp, const Tensor& p) {
+  const int64_t K = p.dim(-1), rows = K == 0 ? 0 : p.count() / K;
+  const bool add = dlogits.accumulate;
+  dispatch(p.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    T* to = dlogits.out.data<T>();
+    const T *d = dp.data<T>(), *y = p.data<T>();
+    parallel_for(rows, kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * K;
+        A dot = 0;
+        for (int64_t k = 0; k < K; ++k) dot += A(d[at + k]) * A(y[at + k]);
+        for (int64_t k = 0; k < K; ++k) {
+          const A g = A(y[at + k]) * (A(d[at + k]) - dot);
+          to[at + k] = T(add ? A(to[at + k]) + g : g);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace anabranch::cpu

@@ -1,0 +1,12 @@
+#include "core/ops/stream_gelu_mix.h"
+
+namespace anabranch {
+
+Var stream_gelu_mix(const Var& s, const Var& g, Param& w, Param& b) {
+  check_streams("stream_gelu_mix", s, g, w, b);
+  Tensor y = s.value().like({s.dim(0), w.value.dim(1)}, s.dtype(), "stream_gelu_mix");
+  cpu::stream_gelu_mix_forward(y, s.value(), g.value(), w.value, b.value);
+  return record_streams("stream_gelu_mix", y, s, g, w, b, cpu::stream_gelu_mix_backward);
+}
+
+}  // namespace anabranch

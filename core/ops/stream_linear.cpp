@@ -1,0 +1,41 @@
+#include "core/ops/stream_linear.h"
+
+namespace anabranch {
+
+void check_streams(const char* op, const Var& s, const Var& g, const Param& w, const Param& b) {
+  const DType sums = accumulator_of(s.dtype());
+  AB_CHECK(s.shape().rank() == 2 && w.value.shape().rank() == 3 && w.value.dim(2) == s.dim(1), "[",
+           op, "] s is ", s.shape(), " but w ", w.value.shape(), "; expected [M, C] and [N, F, C]");
+  AB_CHECK(g.shape() == Shape({s.dim(0), w.value.dim(0)}) && g.dtype() == sums, "[", op, "] g is ",
+           name_of(g.dtype()), g.shape(), " but needs ", name_of(sums), "[", s.dim(0), ", ",
+           w.value.dim(0), "]");
+  AB_CHECK(b.value.shape() == Shape({w.value.dim(0), w.value.dim(1)}) && b.value.dtype() == sums,
+           "[", op, "] b is ", name_of(b.value.dtype()), b.value.shape(), " beside w ",
+           w.value.shape());
+  AB_CHECK(w.value.dtype() == s.dtype(), "[", op, "] s is ", name_of(s.dtype()), " but w ",
+           name_of(w.value.dtype()));
+  AB_CHECK(s.value().device().is_cpu(), "[", op, "] no kernel for this device in this build");
+}
+
+Var record_streams(const char* op, const Tensor& y, const Var& s, const Var& g, Param& w, Param& b,
+                   cpu::StreamBackward backward) {
+  Tape* tape = tape_of(s, g);
+  if (tape == nullptr) return y;
+  return tape->record(op, y, {&w, &b}, [s, g, &w, &b, backward](Tape& t, const Tensor& dy) {
+    GradSink ds{}, dg{};
+    if (t.wants(s)) ds = t.grad(s);
+    if (t.wants(g)) dg = t.grad(g);
+    cpu::StreamGradients to{t.wants(s) ? &ds : nullptr, t.wants(g) ? &dg : nullptr, Tape::grad(w),
+                            Tape::grad(b)};
+    backward(to, dy, s.value(), g.value(), w.value, b.value);
+  });
+}
+
+Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order) {
+  check_streams("stream_linear", s, g, w, b);
+  Tensor u = s.value().like({s.dim(0), w.value.dim(1)}, s.dtype(), "stream_linear");
+  cpu::stream_linear_forward(u, s.value(), g.value(), w.value, b.value, order);
+  return record_streams("stream_linear", u, s, g, w, b, cpu::stream_linear_backward);
+}
+
+}  // namespace anabranch

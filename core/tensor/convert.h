@@ -1,0 +1,17 @@
+// The same values in another floating type.
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+// to = from, element by element, rounded to to's type. Counts must be equal.
+void convert(Tensor& to, const Tensor& from);
+
+// to += from, rounded once to to's type.
+void add_converted(Tensor& to, const Tensor& from);
+
+// `from` itself if it has that type, else a new tensor beside it.
+Tensor converted(const Tensor& from, DType type, const char* tag);
+
+}  // namespace anabranch

@@ -1,0 +1,131 @@
+#include "core/ops/stream_linear.h"
+
+#include "core/ops/linear.h"
+#include "tests/support/op_checks.h"
+
+namespace anabranch {
+namespace {
+
+struct Streams {
+  Param w, b;
+
+  Streams(int64_t N, int64_t F, int64_t C, DType type = DType::kF64)
+      : w(test::param("w", test::random({N, F, C}, 1, type))),
+        b(test::param("b", test::random({N, F}, 2, accumulator_of(type)))) {}
+};
+
+TEST(StreamLinear, IsTheEquationByHand) {
+  // Two streams of one input and one output: U = g1 (2 s + 10) + g2 (3 s + 20).
+  Param w = test::param("w", Tensor::of<double>({2, 1, 1}, {2, 3}));
+  Param b = test::param("b", Tensor::of<double>({2, 1}, {10, 20}));
+  for (const MixOrder order : {MixOrder::kScaled, MixOrder::kBranch}) {
+    w.fresh = b.fresh = true;
+    Tape tape;
+    const Var s = tape.input(Tensor::of<double>({1, 1}, {5}));
+    const Var g = tape.input(Tensor::of<double>({1, 2}, {0.25, 0.5}));
+    const Var u = stream_linear(s, g, w, b, order);
+    EXPECT_EQ(test::values(u.value()), (std::vector<double>{5 + 17.5}));
+    tape.backward(u, Tensor::of<double>({1, 1}, {2}));
+    EXPECT_EQ(test::values(tape.take_grad(s)), (std::vector<double>{2 * (0.5 + 1.5)}));
+    EXPECT_EQ(test::values(tape.take_grad(g)), (std::vector<double>{40, 70}));
+    EXPECT_EQ(test::values(w.grad), (std::vector<double>{2.5, 5}));
+    EXPECT_EQ(test::values(b.grad), (std::vector<double>{0.5, 1}));
+  }
+}
+
+TEST(StreamLinear, GradientsAreThoseOfDifferences) {
+  Streams p(3, 5, 7);
+  for (const MixOrder order : {MixOrder::kScaled, MixOrder::kBranch}) {
+    test::expect_gradients(
+        [&](const std::vector<Var>& x) { return stream_linear(x[0], x[1], p.w, p.b, order); },
+        {test::random({4, 7}, 3), test::random({4, 3}, 4)}, {&p.w, &p.b});
+  }
+}
+
+// Theorem 4.1: the sum of mixed products is the product with the mixed kernel.
+TEST(StreamLinear, IsTheProductWithTheMixedKernel) {
+  const int64_t M = 1500, N = 3, F = 9, C = 7;
+  for (const DType type : {DType::kF32, DType::kF64}) {
+    Streams p(N, F, C, type);
+    const Tensor s = test::random({M, C}, 3, type), g = test::random({M, N}, 4, type);
+    const std::vector<double> sv = test::values(s), gv = test::values(g),
+                              wv = test::values(p.w.value), bv = test::values(p.b.value);
+    std::vector<double> want;
+    for (size_t i = 0; i < M; ++i) {
+      for (size_t f = 0; f < F; ++f) {
+        double sum = 0;
+        for (size_t k = 0; k < N; ++k) sum += gv[i * N + k] * bv[k * F + f];
+        for (size_t c = 0; c < C; ++c) {
+          double kernel = 0;
+          for (size_t k = 0; k < N; ++k) kernel += gv[i * N + k] * wv[(k * F + f) * C + c];
+          sum += kernel * sv[i * C + c];
+        }
+        want.push_back(sum);
+      }
+    }
+    for (const MixOrder order : {MixOrder::kScaled, MixOrder::kBranch}) {
+      test::expect_near(stream_linear(s, g, p.w, p.b, order).value(), want,
+                        test::op_tolerance(type), "U");
+    }
+  }
+}
+
+TEST(StreamLinear, OneStreamIsLinearToTheBit) {
+  Streams p(1, 33, 70, DType::kF32);
+  Param w = test::param("plain w", p.w.value.reshape({33, 70}));
+  Param b = test::param("plain b", p.b.value.reshape({33}));
+  const Tensor s = test::random({300, 70}, 3, DType::kF32),
+               one = test::full({300, 1}, 1, DType::kF32);
+  EXPECT_TRUE(test::same_bytes(stream_linear(s, one, p.w, p.b).value(), linear(s, w, &b).value()));
+}
+
+TEST(StreamLinear, TypesAgree) {
+  const Tensor gates = test::random({1100, 3}, 4, DType::kF32);
+  Streams wide(3, 21, 40);
+  wide.w.value = test::cast(test::cast(wide.w.value, DType::kBF16), DType::kF64);
+  const Param kept = wide.w;
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    Streams p(3, 21, 40, DType::kF32);
+    p.w.value = test::cast(kept.value, type);
+    const auto run = [&](Streams& q, DType t, const Tensor& dy) {
+      const DType sums = accumulator_of(t);
+      q.w.fresh = q.b.fresh = true;
+      q.w.grad = q.b.grad = {};
+      Tape tape;
+      const Var s = tape.input(test::cast(test::random({1100, 40}, 3, DType::kBF16), t));
+      const Var g = tape.input(test::cast(gates, sums));
+      const Var u = stream_linear(s, g, q.w, q.b);
+      tape.backward(u, test::cast(dy, t));
+      return std::vector<Tensor>{u.value(), tape.take_grad(s), tape.take_grad(g), q.w.grad,
+                                 q.b.grad};
+    };
+    const Tensor dy = test::random({1100, 21}, 9, DType::kBF16);
+    wide.b.value = test::cast(p.b.value, DType::kF64);
+    const auto got = run(p, type, dy), want = run(wide, DType::kF64, dy);
+    for (size_t i = 0; i < got.size(); ++i) {
+      double largest = 1;
+      for (const double v : test::values(want[i])) largest = std::max(largest, std::abs(v));
+      const auto tolerance = test::op_tolerance(type);
+      test::expect_near(got[i], test::values(want[i]), {0, tolerance.absolute * largest},
+                        join("result ", i));
+    }
+  }
+}
+
+TEST(StreamLinear, Accumulates) {
+  Streams p(2, 5, 7);
+  const Tensor g = test::random({4, 2}, 4);
+  test::expect_accumulates([&](const Var& s) { return stream_linear(s, g, p.w, p.b); },
+                           test::random({4, 7}, 3), {&p.w, &p.b});
+}
+
+TEST(StreamLinear, RefusesWhatDoesNotFit) {
+  Streams p(2, 5, 7);
+  const Tensor s = test::random({4, 7}, 1);
+  EXPECT_THROW(stream_linear(s, test::random({4, 3}, 1), p.w, p.b), Error);
+  EXPECT_THROW(stream_linear(test::random({4, 6}, 1), test::random({4, 2}, 1), p.w, p.b), Error);
+  EXPECT_THROW(stream_linear(s, test::random({4, 2}, 1, DType::kF32), p.w, p.b), Error);
+}
+
+}  // namespace
+}  // namespace anabranch
