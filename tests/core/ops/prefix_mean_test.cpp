@@ -1,0 +1,85 @@
+#include "core/ops/prefix_mean.h"
+
+#include "tests/support/op_checks.h"
+
+namespace anabranch {
+namespace {
+
+using Kind = MeanForm::Kind;
+
+constexpr int64_t kBatch = 2;
+
+test::Op op_of(MeanForm form, const Tensor& starts = {}) {
+  return [form, starts](const Var& v) { return prefix_mean(v, kBatch, form, starts); };
+}
+
+// Documents of 3 and 2 tokens, and of 1 and 4.
+Tensor documents() { return Tensor::of<int32_t>({2, 5}, {0, 0, 0, 3, 3, 0, 1, 1, 1, 1}); }
+
+TEST(PrefixMean, IsTheEquationByHand) {
+  const Tensor v = Tensor::of<double>({6, 1}, {1, 3, 8, 2, 4, 0});
+  const auto values_of = [&](const MeanForm& form) {
+    return test::values(prefix_mean(v, 2, form).value());
+  };
+  EXPECT_EQ(values_of({}), (std::vector<double>{1, 2, 4, 2, 3, 2}));
+  EXPECT_EQ(values_of({Kind::kEma, 0.5}), (std::vector<double>{0.5, 1.75, 4.875, 1, 2.5, 1.25}));
+  EXPECT_EQ(values_of({Kind::kGlobal}), (std::vector<double>{4, 4, 4, 2, 2, 2}));
+}
+
+TEST(PrefixMean, DocumentsStartAnew) {
+  const Tensor v = Tensor::of<double>({5, 1}, {1, 3, 8, 2, 4});
+  const Tensor starts = Tensor::of<int32_t>({1, 5}, {0, 0, 0, 3, 3});
+  const Tensor c = prefix_mean(v, 1, {}, starts).value();
+  EXPECT_EQ(test::values(c), (std::vector<double>{1, 2, 4, 2, 3}));
+}
+
+TEST(PrefixMean, GradientsAreThoseOfDifferences) {
+  const Tensor v = test::random({10, 3}, 1);
+  for (const Kind kind : {Kind::kPrefix, Kind::kEma, Kind::kGlobal}) {
+    test::expect_gradients(op_of({kind, 0.8}), v, {});
+    if (kind != Kind::kGlobal) test::expect_gradients(op_of({kind, 0.8}, documents()), v, {});
+  }
+}
+
+TEST(PrefixMean, TypesAgree) { test::expect_types_agree(op_of({}), test::random({10, 70}, 1), {}); }
+
+TEST(PrefixMean, Accumulates) { test::expect_accumulates(op_of({}), test::random({10, 3}, 1), {}); }
+
+TEST(PrefixMean, ThreadsAgree) {
+  test::expect_threads_agree(op_of({}), test::random({60, 200}, 1, DType::kF32), {});
+}
+
+TEST(PrefixMean, DecodingInPiecesIsTheWhole) {
+  const int64_t T = 7, C = 3;
+  const Tensor v = test::random({kBatch * T, C}, 1);
+  for (const MeanForm& form : {MeanForm{}, MeanForm{Kind::kEma, 0.7}}) {
+    const std::vector<double> whole = test::values(prefix_mean(v, kBatch, form).value());
+    RunningMean state(v, kBatch, C);
+    int64_t done[kBatch] = {};
+    for (const std::vector<int64_t>& counts : {std::vector<int64_t>{3, 1}, {1, 2}, {2, 3}}) {
+      const int64_t S = 3;
+      Tensor rows({kBatch * S, C}, DType::kF64);
+      rows.fill_zero();
+      for (int64_t b = 0; b < kBatch; ++b) {
+        const int64_t n = counts[static_cast<size_t>(b)];
+        rows.view(b * S * C, {n * C}).copy_from(v.view((b * T + done[b]) * C, {n * C}));
+      }
+      const std::vector<double> c = test::values(prefix_mean_step(rows, counts, state, form));
+      for (int64_t b = 0; b < kBatch; ++b) {
+        for (int64_t i = 0; i < counts[static_cast<size_t>(b)] * C; ++i) {
+          EXPECT_NEAR(c[static_cast<size_t>(b * S * C + i)],
+                      whole[static_cast<size_t>((b * T + done[b]) * C + i)], 1e-14);
+        }
+        done[b] += counts[static_cast<size_t>(b)];
+      }
+    }
+  }
+}
+
+TEST(PrefixMean, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(prefix_mean(test::random({5, 3}, 1), 2), Error);
+  EXPECT_THROW(prefix_mean(test::random({4, 3}, 1), 2, {}, documents()), Error);
+}
+
+}  // namespace
+}  // namespace anabranch
