@@ -1,0 +1,32 @@
+// AltUp's correction of predicted blocks by the one that was computed.
+//
+//   x_i = xh_i + g_i (xt - xh_a),   a the active block
+//   dxh_i = dx_i, and dxh_a -= sum_i g_i dx_i;   dxt = sum_i g_i dx_i;   dg_i = <dx_i, xt - xh_a>
+//
+// Source: Baykal et al., "Alternating Updates for Efficient Transformers", 2023, algorithm 1.
+#pragma once
+
+#include <span>
+
+#include "core/autograd/tape.h"
+
+namespace anabranch {
+
+// Corrects K blocks.
+//
+//   predicted  K of one shape and type: xh
+//   computed   xt, of the same
+//   active     a, in 0..K-1
+//   g          [K], in their accumulator type
+//
+// Keeps xt - xh_a. Throws Error if they do not fit.
+std::vector<Var> altup_correct(std::span<const Var> predicted, const Var& computed, int64_t active,
+                               Param& g);
+
+namespace cpu {
+
+// out = x + factor y
+void add_scaled(Tensor& out, const Tensor& x, double factor, const Tensor& y);
+
+}  // namespace cpu
+}  // namespace anabranch

@@ -1,0 +1,49 @@
+#include "core/ops/prefix_rows.h"
+
+namespace anabranch {
+
+Var with_prefix(const Var& qkv, Param& keys, Param& values, int64_t sequences) {
+  const Tensor &k = keys.value, &v = values.value;
+  AB_CHECK(k.shape().rank() == 3 && v.shape() == k.shape() && k.dtype() == qkv.dtype() &&
+               v.dtype() == qkv.dtype(),
+           "[with_prefix] keys are ", name_of(k.dtype()), k.shape(), ", values ",
+           name_of(v.dtype()), v.shape(), " beside qkv of ", name_of(qkv.dtype()));
+  AB_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == 3 * k.dim(2) && sequences > 0 &&
+               qkv.dim(0) % sequences == 0 && sequences % k.dim(0) == 0,
+           "[with_prefix] qkv is ", qkv.shape(), " for ", sequences, " sequences and keys ",
+           k.shape());
+  AB_CHECK(k.device().is_cpu(), "[with_prefix] no kernel for this device in this build");
+  const int64_t n = k.dim(1), rows = qkv.dim(0) + sequences * n;
+  Tensor y = qkv.value().like({rows, qkv.dim(1)}, qkv.dtype(), "with_prefix");
+  cpu::with_prefix(y, qkv.value(), k, v, sequences);
+  if (qkv.tape() == nullptr) return y;
+  const auto back = [qkv, &keys, &values, sequences, n](Tape& t, const Tensor& dy) {
+    if (t.wants(qkv)) {
+      Tensor dx = dy.like(qkv.shape(), dy.dtype(), "gradient");
+      cpu::copy_own_rows(dx, dy, sequences, n);
+      t.give(qkv, dx);
+    }
+    GradSink dk = Tape::grad(keys), dv = Tape::grad(values);
+    cpu::prefix_gradients(dk, dv, dy, sequences);
+  };
+  return qkv.tape()->record("with_prefix", y, {&keys, &values}, back);
+}
+
+Var without_prefix(const Var& y, int64_t sequences, int64_t prefix) {
+  AB_CHECK(y.shape().rank() == 2 && sequences > 0 && y.dim(0) % sequences == 0 &&
+               y.dim(0) / sequences >= prefix,
+           "[without_prefix] y is ", y.shape(), " for ", sequences, " sequences behind ", prefix);
+  Tensor x = y.value().like({y.dim(0) - sequences * prefix, y.dim(1)}, y.dtype(), "without_prefix");
+  cpu::copy_own_rows(x, y.value(), sequences, prefix);
+  if (y.tape() == nullptr) return x;
+  return y.tape()->record("without_prefix", x, {},
+                          [y, sequences, prefix](Tape& t, const Tensor& dx) {
+                            if (!t.wants(y)) return;
+                            Tensor dy = y.value().like("gradient");
+                            dy.fill_zero();
+                            cpu::copy_own_rows(dy, dx, sequences, prefix);
+                            t.give(y, dy);
+                          });
+}
+
+}  // namespace anabranch

@@ -1,0 +1,30 @@
+// Sums of whole tensors with trained scalar weights.
+//
+//   y_i = sum_j P_ij x_j
+//   dx_j = sum_i P_ij dy_i,   dP_ij = <dy_i, x_j>
+#pragma once
+
+#include <span>
+
+#include "core/autograd/tape.h"
+
+namespace anabranch {
+
+// Mixes J tensors into I.
+//
+//   xs  J of one shape and type
+//   p   [I, J], in their accumulator type
+//
+// Keeps xs. dP is summed by fixed blocks. Throws Error if they do not fit.
+std::vector<Var> scalar_mix(std::span<const Var> xs, Param& p);
+
+namespace cpu {
+
+// out = sum_j factor(j) xs[j], for `weights` [J] that lie `stride` apart.
+void weighted_sum(Tensor& out, std::span<const Tensor> xs, const Tensor& weights, int64_t first,
+                  int64_t stride);
+// <a, b> in the accumulator's type, by fixed blocks.
+double dot(const Tensor& a, const Tensor& b);
+
+}  // namespace cpu
+}  // namespace anabranch
