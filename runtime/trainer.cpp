@@ -186,7 +186,7 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
 
 void Trainer::evaluate_all() {
   for (size_t source = 0; source < data_.sources() && !stopping(); ++source) {
-    evaluate(source, Routing::kCausal);
+    if (step_.model().has_causal_mode()) evaluate(source, Routing::kCausal);
     if (step_.model().looks_ahead() && !stopping()) evaluate(source, Routing::kAsTrained);
   }
 }

@@ -23,7 +23,7 @@ enum class Role : uint8_t { kBody, kEmbedding, kHead, kResidual, kInputResidual,
 // How a parameter is filled before the first step. Random numbers are keyed by the run's seed, the
 // parameter's name and the element's index in the logical tensor.
 struct Init {
-  enum class Kind : uint8_t { kConstant, kNormal, kUniform };
+  enum class Kind : uint8_t { kConstant, kNormal, kUniform, kIdentity };
   Kind kind = Kind::kConstant;
   float value = 0;  // the constant, the standard deviation, or the bound
 
@@ -32,6 +32,9 @@ struct Init {
   static Init normal(float std_dev) { return {Kind::kNormal, std_dev}; }
 
   static Init uniform(float bound) { return {Kind::kUniform, bound}; }
+
+  // 1 on the diagonal of a matrix, else 0.
+  static Init identity() { return {Kind::kIdentity, 1}; }
 };
 
 // Its address is stable from construction on: tapes, stores and reducers point to it.

@@ -37,6 +37,12 @@ void fill(Param& w, uint64_t key) {
       std::fill(out + begin, out + end, static_cast<T>(init.value));
       return;
     }
+    if (init.kind == Init::Kind::kIdentity) {
+      for (int64_t i = begin; i < end; ++i) {
+        out[i] = static_cast<T>((first + i) / row == (first + i) % row ? 1 : 0);
+      }
+      return;
+    }
     for (int64_t i = begin; i < end;) {
       const auto at = static_cast<uint64_t>(first + i);
       const std::array<double, 4> four = draw(init, philox(key, at / 4));

@@ -50,11 +50,7 @@ Tensor Gpt2::logits(const Tensor& ids) {
 }
 
 DecodeState Gpt2::decode_state(int64_t batch, int64_t tokens) const {
-  DecodeState state;
-  for (int64_t l = 0; l < options_.layers; ++l) {
-    state.layers.push_back(make_kv_cache(tables_.tokens.value, batch, tokens, options_.width));
-  }
-  return state;
+  return gpt2_decode_state(tables_.tokens.value, options_, batch, tokens);
 }
 
 Tensor Gpt2::decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state) {

@@ -95,6 +95,15 @@ Var Gpt2Tables::operator()(Tape* tape, const Tensor& ids, std::span<const int64_
                    &positions);
 }
 
+DecodeState gpt2_decode_state(const Tensor& beside, const Gpt2Options& options, int64_t batch,
+                              int64_t tokens) {
+  DecodeState state;
+  for (int64_t l = 0; l < options.layers; ++l) {
+    state.layers.push_back(make_kv_cache(beside, batch, tokens, options.width));
+  }
+  return state;
+}
+
 ModelCost gpt2_cost(const Gpt2Options& options) {
   const double L = static_cast<double>(options.layers), C = static_cast<double>(options.width);
   const auto T = static_cast<double>(options.context), F = static_cast<double>(options.ffn_width);

@@ -129,8 +129,11 @@ struct Gpt2Tables {
   }
 };
 
-// The arithmetic and parameters of the dense model; `loss` of nothing. For families that replace
-// parts of it.
+// Empty caches of all layers, beside `beside`.
+DecodeState gpt2_decode_state(const Tensor& beside, const Gpt2Options& options, int64_t batch,
+                              int64_t tokens);
+
+// The arithmetic and parameters of the dense model, for families that replace parts of it.
 ModelCost gpt2_cost(const Gpt2Options& options);
 
 }  // namespace anabranch

@@ -9,6 +9,7 @@
 
 #include "core/autograd/tape.h"
 #include "core/ops/cached_attention.h"
+#include "core/ops/prefix_mean.h"
 #include "runtime/models/measures.h"
 
 namespace anabranch {
@@ -56,7 +57,7 @@ enum class Routing : uint8_t {
 // What generation keeps between calls.
 struct DecodeState {
   std::vector<KvCache> layers;            // one for each attention
-  std::vector<Tensor> running;            // running sums of prefix means, one for each
+  std::vector<RunningMean> running;       // running sums of prefix means, one for each
   std::vector<std::vector<int32_t>> ids;  // of each sequence, for families that keep no cache
 };
 
@@ -79,8 +80,11 @@ class Model {
 
   Tensor token_losses(const MicroBatch& batch) { return token_losses(batch, Routing::kCausal); }
 
-  // Whether Routing::kAsTrained differs from kCausal: then both losses are reported.
+  // Whether Routing::kAsTrained differs from kCausal: then its loss is reported too.
   [[nodiscard]] virtual bool looks_ahead() const { return false; }
+
+  // Whether Routing::kCausal exists; if not, token_losses throws Error (config) for it.
+  [[nodiscard]] virtual bool has_causal_mode() const { return true; }
 
   // Places of Measures that a step of `sequences` sequences fills; 0: the model has no figures.
   [[nodiscard]] virtual size_t measure_places(int64_t /*sequences*/) const { return 0; }

@@ -1,6 +1,7 @@
 #include "runtime/models/registry.h"
 
 #include "core/base/error.h"
+#include "runtime/models/altup.h"
 #include "runtime/models/gpt2.h"
 
 namespace anabranch {
@@ -26,6 +27,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
   switch (m.type) {
     case ModelType::kGpt2:
       return std::make_unique<Gpt2>(gpt2_options(config, vocabulary));
+    case ModelType::kAltup:
+      return std::make_unique<Altup>(gpt2_options(config, vocabulary), m.altup);
     default:
       break;
   }

@@ -1,0 +1,62 @@
+#include "core/ops/columns.h"
+
+namespace anabranch {
+namespace {
+
+Tensor joined(std::span<const Tensor> parts, const Tensor& like, const char* tag) {
+  const auto K = std::ssize(parts);
+  Tensor whole = like.like({like.dim(0), K * like.dim(1)}, like.dtype(), tag);
+  for (int64_t k = 0; k < K; ++k) cpu::put_columns(whole, parts[static_cast<size_t>(k)], k, K);
+  return whole;
+}
+
+std::vector<Tensor> parted(const Tensor& whole, int64_t parts, const char* tag) {
+  std::vector<Tensor> all;
+  for (int64_t k = 0; k < parts; ++k) {
+    all.push_back(whole.like({whole.dim(0), whole.dim(1) / parts}, whole.dtype(), tag));
+    cpu::copy_columns(all.back(), whole, k);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Var> split_columns(const Var& x, int64_t parts) {
+  AB_CHECK(x.shape().rank() == 2 && parts >= 1 && x.dim(1) % parts == 0, "[split_columns] x is ",
+           x.shape(), ", not of ", parts, " parts");
+  AB_CHECK(x.value().device().is_cpu(), "[split_columns] no kernel for this device in this build");
+  std::vector<Tensor> ys = parted(x.value(), parts, "split_columns");
+  if (x.tape() == nullptr) return {ys.begin(), ys.end()};
+  return x.tape()->record_many("split_columns", std::move(ys), {},
+                               [x, parts](Tape& t, std::span<Tensor> dys) {
+                                 if (!t.wants(x)) return;
+                                 Tensor dx = x.value().like("gradient");
+                                 for (int64_t k = 0; k < parts; ++k) {
+                                   cpu::put_columns(dx, dys[static_cast<size_t>(k)], k, parts);
+                                 }
+                                 t.give(x, dx);
+                               });
+}
+
+Var join_columns(std::span<const Var> parts) {
+  AB_CHECK(!parts.empty() && parts[0].shape().rank() == 2, "[join_columns] no parts");
+  std::vector<Tensor> values;
+  Tape* tape = nullptr;
+  for (const Var& part : parts) {
+    AB_CHECK(part.shape() == parts[0].shape() && part.dtype() == parts[0].dtype(),
+             "[join_columns] parts of ", parts[0].shape(), " and ", part.shape());
+    values.push_back(part.value());
+    if (tape == nullptr) tape = part.tape();
+  }
+  AB_CHECK(values[0].device().is_cpu(), "[join_columns] no kernel for this device in this build");
+  Tensor y = joined(values, values[0], "join_columns");
+  if (tape == nullptr) return y;
+  const auto back = [inputs = std::vector<Var>(parts.begin(), parts.end())](Tape& t,
+                                                                            const Tensor& dy) {
+    const std::vector<Tensor> ds = parted(dy, std::ssize(inputs), "gradient");
+    for (size_t k = 0; k < inputs.size(); ++k) t.give(inputs[k], ds[k]);
+  };
+  return tape->record("join_columns", y, {}, back);
+}
+
+}  // namespace anabranch
