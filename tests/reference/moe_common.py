@@ -50,8 +50,13 @@ def normal(rng, shape, std=1.0, mean=0.0):
 
 
 def make_batches(rng, count, batch, tokens, vocab):
-    """COUNT batches of inputs and their next tokens, each [count,B,T]."""
-    stream = torch.tensor(rng.integers(0, vocab, size=(count, batch, tokens + 1)))
+    """COUNT batches of inputs and their next tokens, each [count,B,T]. The sequences of a batch
+    begin differently and none by the same token twice: all these would have equal scores, ties."""
+    stream = rng.integers(0, vocab, size=(count, batch, tokens + 1))
+    stream[..., 0] = [rng.permutation(vocab)[:batch] for _ in range(count)]
+    twice = stream[..., 1] == stream[..., 0]
+    stream[..., 1][twice] = (stream[..., 0][twice] + 1) % vocab
+    stream = torch.tensor(stream)
     return stream[..., :-1], stream[..., 1:]
 
 
@@ -60,10 +65,12 @@ def require_margin(distances):
     assert distances.numel() == 0 or distances.abs().min() > MARGIN, distances.abs().min()
 
 
-def top_k(scores, k):
-    """Indices of the K largest of each last dimension, best first; no two neighbours may tie."""
-    value, index = scores.sort(dim=-1, descending=True, stable=True)
-    require_margin((value[..., :-1] - value[..., 1:])[..., :k].detach())
+def top_k(scores, k, ordered=True):
+    """Indices of the K largest of each last dimension, best first; neither the choice nor, if
+    ORDERED, the order among the chosen may be a near tie."""
+    value, index = scores.detach().sort(dim=-1, descending=True, stable=True)
+    gaps = (value[..., :-1] - value[..., 1:])[..., :k]
+    require_margin(gaps if ordered else gaps[..., k - 1 :])
     return index[..., :k]
 
 
