@@ -114,7 +114,7 @@ def random_weights(shapes, rng):
 
 
 def decays(name, tensor):
-    """Weight decay: matrices and stacks of them, embeddings; no biases, norms, prefixes, scalars."""
+    """Weight decay: matrices, stacks of them, embeddings; no biases, norms, prefixes, AltUp."""
     return name.endswith(".weight") and tensor.dim() >= 2 and ".prefix_" not in name
 
 

@@ -6,9 +6,9 @@
 Needs torch, numpy and h5py; the tests that read the file need none of them. The head of common.py
 says what a case holds. The backbone is GPT-2 with tied head.
 
-ParaScale (attribute family = parascale), P = streams: every stream p runs the whole model on the same
-embeddings; in block i its attention has n_pref more keys and values, prefix_k[p] and prefix_v[p],
-before the tokens' own; every query sees all of them. After ln_f on every stream
+ParaScale (attribute family = parascale), P = streams: every stream p runs the whole model on the
+same embeddings; in block i its attention has n_pref more keys and values, prefix_k[p] and
+prefix_v[p], before the tokens' own; every query sees all of them. After ln_f on every stream
     a = softmax(W2 SiLU(W1 [h_1 .. h_P] + b1) + b2); a~ = (1 - smoothing) a + smoothing / P
     logits = (sum_p a~_p h_p) wte^T
 P = 1 is the plain model without further parameters.
@@ -16,8 +16,9 @@ P = 1 is the plain model without further parameters.
 AltUp (family = altup), K = copies: the state is x_1 .. x_K of width C each; layer l with the block
 j = l mod K (block_choice = alternating) or 0 (same):
     xh_i = sum_m predict[i,m] x_m ; xt = block_l(x_j) ; x_i <- xh_i + correct[i] (xt - xh_j)
-recycled = 1: tables of width C, K equal copies in, ln_f((x_1 + .. + x_K) / K) out. recycled = 0: tables
-of width K*C, block i = columns i*C .. of the embedding, ln_f over K*C, tied head.
+recycled = 1: tables of width C, K equal copies in, ln_f((x_1 + .. + x_K) / K) out.
+recycled = 0: tables of width K*C, block i = columns i*C .. of the embedding, ln_f over K*C, tied
+head.
 
 Attributes of /: torch_version and ParaScale's extra parameters for tests of the formula:
     parascale_extra_<layers>x<width>_p<P>              n_pref 48, keys and values of full width

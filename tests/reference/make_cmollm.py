@@ -13,7 +13,8 @@ Mode ffn, u = ln_2(...), N streams, phi = GELU (tanh), sg = logistic sigmoid:
     mix=post: f = (sum_k g_k phi(s K_k^T + b_k)) Wdown^T + bdown
 Mode pipeline: the span's input x is expanded to x_k = front-end_k(x) (linear: x K_k^T + b_k), every
 x_k runs alone through the span's GPT-2 blocks to H_k, and the span's output is
-    a = softmax(score) [B,T,N], score = W2 phi(W1 [H_1 .. H_N] + b1) + b2 (agg=mlp) or W [H_1 .. H_N]
+    a = softmax(score) [B,T,N]; score = W2 phi(W1 [H_1 .. H_N] + b1) + b2 (agg=mlp), W [H_1 .. H_N]
+    (agg=linear)
     a~ = (1 - beta) a + beta / N; (sum_k a~_k H_k) F^T + (1/N) sum_k H_k, then Proj with its bias.
 Front-ends of an input u:
     simple         (Wf u + bf) * sg(Ws u + bs)
@@ -22,10 +23,11 @@ Front-ends of an input u:
                    a_h = sg(Ws_h u_h + bs_h) on its own slice of the channels (head_input=slice)
     adaptive       r = Wa2 phi(Wa1 c + ba1) + ba2, c of u;
                    (Wf u + bf) * 2 sg(r_2) * sg(2 sg(r_0) (Ws u + bs) + tanh(r_1))
-c_t: mean of positions 0..t (prefix_mean); l c_{t-1} + (1 - l) v_t from 0 (ema); mean of all (global).
-Balance loss, on g or on a: bal_alpha * N * sum_k p_k^2, p = mean over the tokens of a sequence, mean
-over sequences (bal_scope=sequence), or p = mean over all tokens of the batch (bal_scope=batch);
-summed over layers or spans. It is aux_loss.
+c_t of v: mean of v_0 .. v_t (ctx=prefix_mean); l c_{t-1} + (1 - l) v_t, l = ctx_decay, from 0
+(ema); mean of all (global).
+Balance loss, on g or on a: bal_alpha * N * sum_k p_k^2; bal_scope=sequence: p = mean over the
+tokens of a sequence, and the mean over sequences; batch: p = mean over all tokens of the batch.
+Summed over layers or spans; this is aux_loss. A key that does not act in a case still stands there.
 
 Attributes of /: torch_version and parameter counts for tests of the formulas:
     cmollm_<layers>x<width>_<variant>_n<N>   without both embedding tables, ffn width 4 * width
@@ -74,12 +76,12 @@ CASES = {
     "ffn_linear": ({}, True),
     "ffn_simple": ({"variant": "simple", "layers": 1}, False),
     "ffn_context_aware": ({"variant": "context_aware"}, False),
-    "ffn_multi_head": ({"variant": "multi_head"}, True),
+    "ffn_multi_head": ({"variant": "multi_head", "layers": 1}, True),
     "ffn_multi_head_slice": (
         {"variant": "multi_head", "head_input": "slice", "gate_heads": 2, "layers": 1},
         False,
     ),
-    "ffn_adaptive": ({"variant": "adaptive"}, False),
+    "ffn_adaptive": ({"variant": "adaptive", "layers": 1}, False),
     "ffn_simple_feature": ({"variant": "simple", "gate_site": "feature", "layers": 1}, False),
     "ffn_adaptive_feature": ({"variant": "adaptive", "gate_site": "feature"}, True),
     "ffn_linear_bal_batch": ({"bal_scope": "batch", "batch": 3, "layers": 1}, False),
@@ -92,7 +94,7 @@ CASES = {
         False,
     ),
     "pipeline_context_aware_block": (
-        PIPELINE | {"variant": "context_aware", "span": "block:1"},
+        PIPELINE | {"variant": "context_aware", "span": "block:1", "streams": 2},
         False,
     ),
     "pipeline_adaptive": (PIPELINE | {"variant": "adaptive", "layers": 1}, False),
