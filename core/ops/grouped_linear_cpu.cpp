@@ -10,7 +10,7 @@ namespace {
 
 // A product of at least so many multiplications gets all threads; smaller ones run side by side.
 // Their results do not depend on the number of threads.
-constexpr int64_t kThreadedProduct = int64_t{1} << 26;
+constexpr int64_t kThreadedProduct = int64_t{1} << 27;
 
 // Calls product(tile) for the rows of each group: large groups one after the other, small ones
 // spread over threads.

@@ -67,7 +67,7 @@ TEST(GroupedLinear, LowerPrecisionIsNearFloat64) {
 
 // A group of this size is one product of all threads, beside one that is not.
 TEST(GroupedLinear, ALargeGroupIsALinearMap) {
-  constexpr int64_t kRows = 700, kWidth = 4096;
+  constexpr int64_t kRows = 1100, kWidth = 4096;
   const Results got = run(DType::kF32, {{0, kRows, kRows + 3}}, kWidth);
   const Tensor x = test::random({kRows + 3, kWidth}, 2, DType::kBF16);
   const Tensor ws = test::random({2, 33, kWidth}, 1, DType::kBF16);
