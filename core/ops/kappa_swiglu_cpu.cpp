@@ -8,20 +8,26 @@
 #include "core/base/build.h"
 #include "core/base/parallel_for.h"
 #include "core/ops/kappa_swiglu.h"
+#include "core/ops/vec_math.h"
 
 namespace anabranch::cpu {
 namespace {
 
 constexpr int64_t kTileRows = 64;
-constexpr int64_t kLanes = 64;  // columns that are worked on at once
+constexpr int64_t kStrip = 128;  // columns
 constexpr double kLog2E = 1.4426950408889634;
 
-// 1 / (1 + 2^y), for which exp's reduction to multiples of ln 2 is not needed.
-// Within 1.5e-7 of the true value, absolutely; relatively too above 2^-126. A NaN gives NaN.
-[[gnu::always_inline]] inline float logistic2(float y, float& power) {
+// Past it 1 / (1 + 2^y) is 0 or 1. A field rather than a constant: the compiler would give values
+// that are cut off there a branch of their own, which makes the vector code a third longer.
+struct Limit {
+  float value = 126;
+};
+
+// 1 / (1 + 2^y), within 1.5e-7 of the true value relative to it, and 2^y. A NaN gives NaN.
+[[gnu::always_inline]] inline float logistic2(float y, float limit, float& power) {
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves an integer in the low bits
-  const float below = y > 126.0F ? 126.0F : y;
-  const float inside = below < -126.0F ? -126.0F : below;
+  const float below = y > limit ? limit : y;
+  const float inside = below < -limit ? -limit : below;
   const float shifted = inside + kRound;
   const float f = inside - (shifted - kRound);
   float p = 1.3333558146e-3F;
@@ -35,13 +41,13 @@ constexpr double kLog2E = 1.4426950408889634;
   return 1.0F / (1.0F + power);
 }
 
-[[gnu::always_inline]] inline double logistic2(double y, double& power) {
-  power = std::exp2(y);
+[[gnu::always_inline]] inline double logistic2(double y, float, double& power) {
+  power = std::exp2(y > 1000 ? 1000 : y);
   return 1.0 / (1.0 + power);
 }
 
-// sqrt(U^th) for -1 <= th <= 1: its Chebyshev series, cut off where a term is below 1e-8 for U <=
-// 5, and written in powers of th.
+// sqrt(U^(2r - 1)) for 0 <= r <= 1: its Chebyshev series, cut off where the terms are below 1e-7 of
+// it for U <= 5, and written in powers of r (whose factors are positive: no digits cancel).
 template <class A>
 struct RootPower {
   static constexpr int kDegree = 7;
@@ -49,13 +55,13 @@ struct RootPower {
   double half_log = 0;
 
   explicit RootPower(double upper) : half_log(std::log(upper) / 2) {
-    std::array<double, kDegree + 1> before{1}, now{0, 1}, sum{};
+    std::array<double, kDegree + 1> before{1}, now{-1, 2}, sum{};
     for (int n = 0; n <= kDegree; ++n) {
       const double weight = (n == 0 ? 1 : 2) * bessel(n);
-      std::array<double, kDegree + 1> next{};  // T(n+1) = 2 x T(n) - T(n-1)
+      std::array<double, kDegree + 1> next{};  // T(n+1) = 2 (2r - 1) T(n) - T(n-1)
       for (size_t i = 0; i <= kDegree; ++i) {
         sum[i] += weight * before[i];
-        next[i] = (i > 0 ? 2 * now[i - 1] : 0) - before[i];
+        next[i] = (i > 0 ? 4 * now[i - 1] : 0) - 2 * now[i] - before[i];
       }
       before = now;
       now = next;
@@ -75,14 +81,14 @@ struct RootPower {
   }
 };
 
-[[gnu::always_inline]] inline float root_power(const RootPower<float>& r, float th) {
-  float p = r.c[7];
-  for (size_t i = 7; i-- > 0;) p = p * th + r.c[i];
+[[gnu::always_inline]] inline float root_power(const RootPower<float>& f, float r) {
+  float p = f.c[7];
+  for (size_t i = 7; i-- > 0;) p = p * r + f.c[i];
   return p;
 }
 
-[[gnu::always_inline]] inline double root_power(const RootPower<double>& r, double th) {
-  return std::exp(r.half_log * th);
+[[gnu::always_inline]] inline double root_power(const RootPower<double>& f, double r) {
+  return std::exp(f.half_log * (2 * r - 1));
 }
 
 // One row of a tile, or one after the other all of them.
@@ -94,6 +100,7 @@ struct Rows {
   const A *alpha, *b;           // [width] of the tile's expert
   A score_factor, bias_factor;  // from score * alpha and b to -2 t / ln 2
   RootPower<A> root;
+  Limit limit{};
 };
 
 template <class T, class A = Accumulator<T>>
@@ -106,67 +113,88 @@ struct Gradients {
   bool add_dx, add_dscore;
 };
 
+// kappa of some columns of a row, and (1 - tanh^2 t) / 4.
+template <class A>
+struct Strip {
+  A r[kStrip], flat[kStrip], kappa[kStrip], s[kStrip], power[kStrip];
+};
+
+// The strip is worked on in steps of a few dependent operations each: a processor looks ahead over
+// some hundred instructions only, too few for two columns if each column is one chain.
+template <class T, class A>
+[[gnu::always_inline]] inline void open_gates(const Rows<T, A>& k, int64_t row, int64_t first,
+                                              int64_t n, Strip<A>& to) {
+  const T* gate = k.x + 2 * row * k.width + first;
+  const A *alpha = k.alpha + first, *b = k.b + first;
+  const A score = k.score != nullptr ? k.score[row] * k.score_factor : A(0);
+  const A bias_factor = k.bias_factor, to_log2 = A(-kLog2E);
+  const float limit = k.limit.value;
+  const RootPower<A> root = k.root;
+  for (int64_t j = 0; j < n; ++j) {
+    A power;
+    const A r = logistic2(score * alpha[j] + bias_factor * b[j], limit, power);
+    to.r[j] = r;
+    to.flat[j] = power * r * r;
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    const A half = root_power(root, to.r[j]);
+    to.kappa[j] = half * half;
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    A power;
+    to.s[j] = logistic2(to.kappa[j] * (A(gate[j]) * to_log2), limit, power);
+    to.power[j] = power;
+  }
+}
+
 template <class T, class A>
 [[gnu::always_inline]] inline void forward_rows(const Rows<T, A>& k, T* out) {
-  const A to_log2 = A(-kLog2E);
+  Strip<A> strip;
   for (int64_t row = 0; row < k.rows; ++row) {
-    const T *gate = k.x + 2 * row * k.width, *up = gate + k.width;
-    T* h = out + row * k.width;
-    const A score = k.score != nullptr ? k.score[row] * k.score_factor : A(0);
-    const RootPower<A> root = k.root;
-    const A bias_factor = k.bias_factor;
-    const A *alpha = k.alpha, *b = k.b;
-#pragma GCC ivdep
-    for (int64_t j = 0; j < k.width; ++j) {
-      A power;
-      const A tanh = 2 * logistic2(score * alpha[j] + bias_factor * b[j], power) - 1;
-      const A half = root_power(root, tanh), z = A(gate[j]);
-      const A s = logistic2(half * half * (z * to_log2), power);
-      h[j] = T(z * s * A(up[j]));
+    for (int64_t first = 0; first < k.width; first += kStrip) {
+      const int64_t n = std::min(kStrip, k.width - first);
+      const T *gate = k.x + 2 * row * k.width + first, *up = gate + k.width;
+      T* h = out + row * k.width + first;
+      open_gates(k, row, first, n, strip);
+      for (int64_t j = 0; j < n; ++j) h[j] = T(A(gate[j]) * strip.s[j] * A(up[j]));
     }
   }
 }
 
 template <class T, class A, bool kAdd>
 [[gnu::always_inline]] inline void backward_rows(const Rows<T, A>& k, const Gradients<T, A>& g) {
-  const A to_log2 = A(-kLog2E);
   std::fill(g.dalpha, g.dalpha + k.width, A(0));
   std::fill(g.db, g.db + k.width, A(0));
+  Strip<A> strip;
   for (int64_t row = 0; row < k.rows; ++row) {
-    const T *gate = k.x + 2 * row * k.width, *up = gate + k.width, *dh = g.dh + row * k.width;
-    T *dgate = g.dx + 2 * row * k.width, *dup = dgate + k.width;
-    const A raw = k.score != nullptr ? k.score[row] : A(0), score = raw * k.score_factor;
-    const RootPower<A> root = k.root;
-    const A bias_factor = k.bias_factor, slope = g.slope;
-    const A *alpha = k.alpha, *b = k.b;
-    A *dalpha = g.dalpha, *db = g.db;
-    A lanes[kLanes] = {};
-    const auto column = [&](int64_t j, int64_t lane) __attribute__((always_inline)) {
-      A power;
-      const A r = logistic2(score * alpha[j] + bias_factor * b[j], power);
-      const A flat = power * r * r;  // (1 - tanh^2 t) / 4
-      const A half = root_power(root, 2 * r - 1), kappa = half * half, z = A(gate[j]);
-      const A s = logistic2(kappa * (z * to_log2), power);
-      const A d = A(dh[j]), q = kappa * z * (power * s * s), du = d * A(up[j]);
-      const A to_gate = du * (s + q), to_up = d * (z * s);
-      const A dt = du * z * q * (flat * slope);
-      dgate[j] = T(kAdd ? A(dgate[j]) + to_gate : to_gate);
-      dup[j] = T(kAdd ? A(dup[j]) + to_up : to_up);
-      dalpha[j] += dt * raw;
-      db[j] += dt;
-      lanes[lane] += dt * alpha[j];
-    };
-    int64_t j = 0;
-    for (; j + kLanes <= k.width; j += kLanes) {
+    const A score = k.score != nullptr ? k.score[row] : A(0), slope = g.slope;
+    A sum = 0;
+    for (int64_t first = 0; first < k.width; first += kStrip) {
+      const int64_t n = std::min(kStrip, k.width - first);
+      const T *gate = k.x + 2 * row * k.width + first, *up = gate + k.width;
+      const T* dh = g.dh + row * k.width + first;
+      T *dgate = g.dx + 2 * row * k.width + first, *dup = dgate + k.width;
+      const A* alpha = k.alpha + first;
+      A *dalpha = g.dalpha + first, *db = g.db + first, *dt = strip.r;
+      open_gates(k, row, first, n, strip);
 #pragma GCC ivdep
-      for (int64_t lane = 0; lane < kLanes; ++lane) column(j + lane, lane);
-    }
-    for (int64_t lane = 0; j + lane < k.width; ++lane) column(j + lane, lane);
-    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
-      for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+      for (int64_t j = 0; j < n; ++j) {
+        const A z = A(gate[j]), s = strip.s[j], d = A(dh[j]), du = d * A(up[j]);
+        const A q = strip.kappa[j] * z * (strip.power[j] * s * s);
+        const A to_gate = du * (s + q), to_up = d * (z * s);
+        dt[j] = du * z * q * (strip.flat[j] * slope);
+        dgate[j] = T(kAdd ? A(dgate[j]) + to_gate : to_gate);
+        dup[j] = T(kAdd ? A(dup[j]) + to_up : to_up);
+      }
+#pragma GCC ivdep
+      for (int64_t j = 0; j < n; ++j) {
+        dalpha[j] += dt[j] * score;
+        db[j] += dt[j];
+      }
+      sum += lane_sum<A>(n, [=](int64_t j) { return dt[j] * alpha[j]; });
     }
     if (g.dscore != nullptr) {
-      g.dscore[row] = (g.add_dscore ? g.dscore[row] : A(0)) + g.dscore_factor * lanes[0];
+      g.dscore[row] = (g.add_dscore ? g.dscore[row] : A(0)) + g.dscore_factor * sum;
     }
   }
   for (int64_t j = 0; j < k.width; ++j) {

@@ -87,19 +87,19 @@ TEST(KappaSwiglu, UOfOneIsSwiglu) {
 
 TEST(KappaSwiglu, TypesAgree) {
   for (const double upper : {1.0, 1.5, 3.0, 8.0}) {
-    Terms w(kTiles, 133);
-    const Tensor scores = test::random({301}, 2, DType::kF32);
+    Terms w(kGroups, 133);
+    const Tensor scores = test::random({7}, 2, DType::kF32);
     const auto op = [&](const Var& v) {
-      return kappa_swiglu(v, test::cast(scores, accumulator_of(v.dtype())), &w.alpha, &w.b, kTiles,
+      return kappa_swiglu(v, test::cast(scores, accumulator_of(v.dtype())), &w.alpha, &w.b, kGroups,
                           {upper, 1, 1, 1});
     };
-    test::expect_types_agree(op, test::random({301, 266}, 1), {});
+    test::expect_types_agree(op, test::random({7, 266}, 1), {&w.alpha, &w.b});
   }
 }
 
 // Gates and terms far outside the range of training: neither NaN nor infinity, and still right.
 TEST(KappaSwiglu, ExtremesAreRight) {
-  const std::vector<float> sizes{0, 1e-30F, 1, 20, 90, 1e4F, 1e30F};
+  const std::vector<float> sizes{0, 1e-30F, 1, 20, 90, 1e4F, 1e9F};
   std::vector<float> gates, terms;
   for (const float z : sizes) {
     for (const float t : sizes) {
