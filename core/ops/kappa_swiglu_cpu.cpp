@@ -14,7 +14,7 @@ namespace anabranch::cpu {
 namespace {
 
 constexpr int64_t kTileRows = 64;
-constexpr int64_t kStrip = 128;  // columns
+constexpr int64_t kStrip = 256;  // columns
 constexpr double kLog2E = 1.4426950408889634;
 
 // Past it 1 / (1 + 2^y) is 0 or 1. A field rather than a constant: the compiler would give values
@@ -113,6 +113,22 @@ struct Gradients {
   bool add_dx, add_dscore;
 };
 
+// Asks for the columns two strips on, of `rows` whose first row is at `at`: the steps of a strip
+// leave the memory idle for longer than its own look-ahead bridges.
+template <int kWrite, class T>
+[[gnu::always_inline]] inline void fetch_ahead(const T* at, int64_t row_step, int64_t row,
+                                               int64_t first, int64_t width) {
+  first += 2 * kStrip;
+  if (first >= width) {
+    first -= width;
+    ++row;
+  }
+  const char* from = reinterpret_cast<const char*>(at + row * row_step + first);
+  for (int64_t byte = 0; byte < kStrip * static_cast<int64_t>(sizeof(T)); byte += 64) {
+    __builtin_prefetch(from + byte, kWrite);
+  }
+}
+
 // kappa of some columns of a row, and (1 - tanh^2 t) / 4.
 template <class A>
 struct Strip {
@@ -155,6 +171,9 @@ template <class T, class A>
       const int64_t n = std::min(kStrip, k.width - first);
       const T *gate = k.x + 2 * row * k.width + first, *up = gate + k.width;
       T* h = out + row * k.width + first;
+      fetch_ahead<0>(k.x, 2 * k.width, row, first, k.width);
+      fetch_ahead<0>(k.x + k.width, 2 * k.width, row, first, k.width);
+      fetch_ahead<1>(out, k.width, row, first, k.width);
       open_gates(k, row, first, n, strip);
       for (int64_t j = 0; j < n; ++j) h[j] = T(A(gate[j]) * strip.s[j] * A(up[j]));
     }
@@ -176,6 +195,11 @@ template <class T, class A, bool kAdd>
       T *dgate = g.dx + 2 * row * k.width + first, *dup = dgate + k.width;
       const A* alpha = k.alpha + first;
       A *dalpha = g.dalpha + first, *db = g.db + first, *dt = strip.r;
+      fetch_ahead<0>(k.x, 2 * k.width, row, first, k.width);
+      fetch_ahead<0>(k.x + k.width, 2 * k.width, row, first, k.width);
+      fetch_ahead<0>(g.dh, k.width, row, first, k.width);
+      fetch_ahead<1>(g.dx, 2 * k.width, row, first, k.width);
+      fetch_ahead<1>(g.dx + k.width, 2 * k.width, row, first, k.width);
       open_gates(k, row, first, n, strip);
 #pragma GCC ivdep
       for (int64_t j = 0; j < n; ++j) {
