@@ -151,6 +151,35 @@ TEST(KappaSwiglu, Accumulates) {
   test::expect_accumulates(of_score, scores, {&w.alpha, &w.b});
 }
 
+// One expert of several tiles against an expert for each row, with the same terms.
+TEST(KappaSwiglu, TilesAddUp) {
+  constexpr int64_t kRows = 201, kWidth = 5;
+  const Groups one{{0, kRows}};
+  Groups each;
+  for (int64_t row = 1; row <= kRows; ++row) each.offsets.push_back(row);
+  Terms w(one, kWidth), many(each, kWidth);
+  for (int64_t row = 0; row < kRows; ++row) {
+    many.alpha.value.view(row * kWidth, {kWidth}).copy_from(w.alpha.value.view(0, {kWidth}));
+    many.b.value.view(row * kWidth, {kWidth}).copy_from(w.b.value.view(0, {kWidth}));
+  }
+  const Tensor x = test::random({kRows, 2 * kWidth}, 1), scores = test::random({kRows}, 2);
+  const auto run = [&](Terms& terms, const Groups& groups) {
+    return test::run_op(
+        [&](const Var& v) {
+          return kappa_swiglu(v, scores, &terms.alpha, &terms.b, groups, kAuthors);
+        },
+        x, {&terms.alpha, &terms.b});
+  };
+  const test::OpRun got = run(w, one), want = run(many, each);
+  EXPECT_TRUE(test::same_bytes(got.dx, want.dx));
+  for (size_t i = 0; i < 2; ++i) {
+    const std::vector<double> rows = test::values(want.dparams[i]);
+    std::vector<double> sums(kWidth, 0);
+    for (size_t j = 0; j < rows.size(); ++j) sums[j % kWidth] += rows[j];
+    test::expect_near(got.dparams[i], sums, test::op_tolerance(DType::kF64), "sums");
+  }
+}
+
 TEST(KappaSwiglu, ThreadsAgree) {
   Terms w(kTiles, 133, DType::kF32);
   const Tensor scores = test::random({301}, 2, DType::kF32);
