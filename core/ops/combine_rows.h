@@ -1,0 +1,32 @@
+// Rows on their way back from the experts, each weighted by its gate:
+//
+//   y[m] = sum over the slots s of row m of g[gate[s]] z[s], in the order of the slots
+//   dz[s] = g[gate[s]] dy[source[s]],   dg[gate[s]] = <dy[source[s]], z[s]>
+//
+// A row without a slot gives zero; a gate without one has no gradient.
+#pragma once
+
+#include "core/autograd/tape.h"
+#include "core/ops/groups.h"
+
+namespace anabranch {
+
+// Adds up the slots of each row.
+//
+//   z      [S, C]     one row for each slot of `plan`
+//   gates  any shape  of the accumulator's type; `plan.gate` are flat indices into it
+//   y      [M, C]     M = plan.rows
+//
+// Keeps z, gates and the plan's tensors. Throws Error if the plan does not fit z or gates.
+Var combine_rows(const Var& z, const Var& gates, const SlotPlan& plan);
+
+namespace cpu {
+
+// weight[s] = g[gate[s]].
+void slot_gates(Tensor& weight, const Tensor& gates, const Tensor& gate);
+// dz (+)= and dgates (+)= as above; either may be null.
+void combine_rows_backward(GradSink* dz, GradSink* dgates, const Tensor& dy, const Tensor& z,
+                           const Tensor& weight, const SlotPlan& plan);
+
+}  // namespace cpu
+}  // namespace anabranch

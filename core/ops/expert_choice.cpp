@@ -1,0 +1,66 @@
+#include "core/ops/expert_choice.h"
+
+#include <cmath>
+
+namespace anabranch {
+namespace {
+
+void check_scores(const char* op, const Tensor& scores) {
+  AB_CHECK(scores.shape().rank() == 2 && scores.dim(1) > 0 &&
+               scores.dtype() == accumulator_of(scores.dtype()),
+           "[", op, "] the scores are ", name_of(scores.dtype()), scores.shape(),
+           " but need [rows, experts] of float32 or float64");
+  AB_CHECK(scores.count() <= INT32_MAX, "[", op, "] more scores than an int32 counts");
+  AB_CHECK(scores.device().is_cpu(), "[", op, "] no kernel for this device in this build");
+}
+
+}  // namespace
+
+int64_t rows_per_expert(double capacity, int64_t pool_rows, int64_t experts) {
+  const double share = capacity * static_cast<double>(pool_rows) / static_cast<double>(experts);
+  return std::clamp<int64_t>(static_cast<int64_t>(std::floor(share + 0.5)), 1, pool_rows);
+}
+
+ExpertChoice expert_choice(const Tensor& scores, const ExpertChoiceRule& rule) {
+  check_scores("expert_choice", scores);
+  const int64_t M = scores.dim(0), E = scores.dim(1), pool = rule.pool_rows;
+  AB_CHECK(M > 0 && pool >= 0 && (pool == 0 || M % pool == 0), "[expert_choice] pools of ", pool,
+           " rows do not divide ", M, " rows");
+  AB_CHECK(rule.capacity > 0, "[expert_choice] the capacity is ", rule.capacity,
+           " but must be positive");
+  ExpertChoiceRule exact = rule;
+  if (exact.pool_rows == 0) exact.pool_rows = M;
+  const int64_t pools = M / exact.pool_rows;
+  ExpertChoice choice;
+  choice.k = rows_per_expert(rule.capacity, exact.pool_rows, E);
+  choice.kth = scores.like({pools, E}, scores.dtype(), "expert_choice.kth");
+  choice.plan.rows = M;
+  for (int64_t e = 0; e < E; ++e) {
+    choice.plan.groups.offsets.push_back((e + 1) * pools * choice.k);
+  }
+  const Shape slots{choice.plan.groups.rows()};
+  choice.plan.source = scores.like(slots, DType::kI32, "expert_choice.source");
+  choice.plan.gate = scores.like(slots, DType::kI32, "expert_choice.gate");
+  cpu::expert_choice(choice, scores, exact);
+  return choice;
+}
+
+SlotPlan select_by_threshold(const Tensor& scores, const Tensor& threshold) {
+  check_scores("select_by_threshold", scores);
+  AB_CHECK(threshold.count() == scores.dim(1) && threshold.dtype() == scores.dtype(),
+           "[select_by_threshold] the thresholds are ", name_of(threshold.dtype()),
+           threshold.shape(), " for scores of ", name_of(scores.dtype()), scores.shape());
+  Tensor mask = scores.like(scores.shape(), DType::kU8, "select_by_threshold.mask");
+  cpu::threshold_mask(mask, scores, threshold);
+  return cpu::slots_of_mask(mask);
+}
+
+SlotPlan select_by_mask(const Tensor& mask) {
+  AB_CHECK(mask.shape().rank() == 2 && mask.dtype() == DType::kU8 && mask.count() <= INT32_MAX,
+           "[select_by_mask] the mask is ", name_of(mask.dtype()), mask.shape(),
+           " but needs [rows, experts] of uint8");
+  AB_CHECK(mask.device().is_cpu(), "[select_by_mask] no kernel for this device in this build");
+  return cpu::slots_of_mask(mask);
+}
+
+}  // namespace anabranch

@@ -1,0 +1,76 @@
+// Rows sorted by the expert that works on them, and where each of them came from.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/parallel_for.h"
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+// Consecutive rows of a matrix by group (expert): group e has the rows offsets[e] to
+// offsets[e + 1] - 1. A group may be empty.
+struct Groups {
+  std::vector<int64_t> offsets{0};  // ascending from 0
+
+  [[nodiscard]] int64_t count() const { return std::ssize(offsets) - 1; }
+
+  [[nodiscard]] int64_t begin(int64_t e) const { return offsets[static_cast<size_t>(e)]; }
+
+  [[nodiscard]] int64_t end(int64_t e) const { return offsets[static_cast<size_t>(e) + 1]; }
+
+  [[nodiscard]] int64_t size(int64_t e) const { return end(e) - begin(e); }
+
+  [[nodiscard]] int64_t rows() const { return offsets.back(); }
+};
+
+// What a router decided: S slots, each a copy of one of M rows on its way through one expert.
+struct SlotPlan {
+  int64_t rows = 0;  // M
+  Groups groups;     // of the slots, by expert
+  Tensor source;     // [S] int32: the row of each slot
+  Tensor gate;       // [S] int32: the flat index of each slot's gate in the tensor of gates
+};
+
+// Throws Error unless `groups` are `count` ascending ranges over `rows` rows.
+inline void check_groups(const char* op, const Groups& groups, int64_t count, int64_t rows) {
+  AB_CHECK(!groups.offsets.empty() && groups.count() == count, "[", op, "] ", groups.count(),
+           " groups of rows for ", count, " experts");
+  AB_CHECK(groups.offsets.front() == 0 && groups.rows() == rows &&
+               std::is_sorted(groups.offsets.begin(), groups.offsets.end()),
+           "[", op, "] the groups must be ascending ranges from 0 to ", rows, " but end at ",
+           groups.rows());
+}
+
+// Some rows of one group.
+struct RowTile {
+  int64_t group, begin, end;
+};
+
+// The rows of all groups in pieces of at most `most` rows, in order. Empty groups have none.
+inline std::vector<RowTile> row_tiles(const Groups& groups, int64_t most) {
+  std::vector<RowTile> tiles;
+  for (int64_t e = 0; e < groups.count(); ++e) {
+    for (int64_t row = groups.begin(e); row < groups.end(e); row += most) {
+      tiles.push_back({e, row, std::min(row + most, groups.end(e))});
+    }
+  }
+  return tiles;
+}
+
+// Calls body(tile index) for every tile, spread over threads by equal numbers of rows. What a tile
+// computes does not depend on the number of threads.
+template <class Body>
+void for_tiles(const std::vector<RowTile>& tiles, const Body& body) {
+  if (tiles.empty()) return;
+  const int64_t first = tiles.front().begin;
+  const auto before = [](const RowTile& tile, int64_t row) { return tile.begin < row; };
+  parallel_for(tiles.back().end - first, 1, [&](int64_t begin, int64_t end) {
+    auto tile = std::lower_bound(tiles.begin(), tiles.end(), first + begin, before);
+    for (; tile != tiles.end() && tile->begin < first + end; ++tile) body(tile - tiles.begin());
+  });
+}
+
+}  // namespace anabranch

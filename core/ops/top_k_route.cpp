@@ -1,0 +1,64 @@
+#include "core/ops/top_k_route.h"
+
+namespace anabranch {
+namespace {
+
+void check(const Tensor& logits, const TopKRule& rule) {
+  AB_CHECK(logits.shape().rank() == 2 && logits.dtype() == accumulator_of(logits.dtype()),
+           "[top_k_route] the logits are ", name_of(logits.dtype()), logits.shape(),
+           " but need [rows, experts] of float32 or float64");
+  AB_CHECK(rule.k >= 1 && rule.k <= logits.dim(1), "[top_k_route] k is ", rule.k, " of ",
+           logits.dim(1), " experts");
+  AB_CHECK(rule.capacity >= 0 && rule.pool_rows >= 0 &&
+               (rule.pool_rows == 0 || logits.dim(0) % rule.pool_rows == 0),
+           "[top_k_route] pools of ", rule.pool_rows, " rows do not divide ", logits.dim(0),
+           " rows, or the capacity ", rule.capacity, " is negative");
+  AB_CHECK(logits.dim(0) * rule.k <= INT32_MAX, "[top_k_route] more slots than an int32 counts");
+  AB_CHECK(logits.device().is_cpu(), "[top_k_route] no kernel for this device in this build");
+}
+
+Tensor selected_logits(const Tensor& logits, const TopKRoute& route) {
+  const int64_t E = logits.dim(1), S = route.plan.groups.rows();
+  Tensor selected = logits.like({S}, logits.dtype(), "top_k_route.selected");
+  const auto* row = route.plan.source.data<int32_t>();
+  dispatch(logits.dtype(), [&]<class T>() {
+    for (int64_t e = 0; e < E; ++e) {
+      for (int64_t s = route.plan.groups.begin(e); s < route.plan.groups.end(e); ++s) {
+        selected.data<T>()[s] = logits.data<T>()[row[s] * E + e];
+      }
+    }
+  });
+  return selected;
+}
+
+}  // namespace
+
+TopKRoute top_k_route(const Var& logits, const TopKRule& rule) {
+  const Tensor& s = logits.value();
+  check(s, rule);
+  const int64_t M = s.dim(0);
+  TopKRoute route;
+  route.expert = s.like({M, rule.k}, DType::kI32, "top_k_route.expert");
+  cpu::top_k(route.expert, s);
+  cpu::assign_slots(route, rule, s.dim(1));
+  Tensor gates = s.like({M, rule.k}, s.dtype(), "top_k_route.gates");
+  cpu::top_k_gates(gates, s, route, rule.gate);
+  Tensor selected = selected_logits(s, route);
+  if (logits.tape() == nullptr) {
+    route.gates = gates;
+    route.selected = selected;
+    return route;
+  }
+  const auto backward = [logits, kept = route, form = rule.gate](Tape& t, std::span<Tensor> dys) {
+    GradSink dlogits = t.grad(logits);
+    cpu::top_k_route_backward(dlogits, dys[0].empty() ? nullptr : &dys[0],
+                              dys[1].empty() ? nullptr : &dys[1], logits.value(), kept, form);
+  };
+  const std::vector<Var> outputs =
+      logits.tape()->record_many("top_k_route", {gates, selected}, {}, backward);
+  route.gates = outputs[0];
+  route.selected = outputs[1];
+  return route;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,56 @@
+// Token choice: every row goes to the k experts of its largest logits.
+//
+//   kSelectedSoftmax  gate[m, c] = exp(s[m, e_c]) / sum_c' exp(s[m, e_c']), over the k selected
+//   kProbability      gate[m, c] = exp(s[m, e_c]) / sum_e exp(s[m, e]), over all experts
+//
+// Among equal logits the lowest index wins; a NaN is smaller than every number. With a capacity,
+// every expert has so many slots in each pool of rows: all first choices are served in the order of
+// the rows, then all second choices, and so on. A dropped choice has gate 0; the other gates of its
+// row stay as they are.
+#pragma once
+
+#include <vector>
+
+#include "core/autograd/tape.h"
+#include "core/ops/groups.h"
+
+namespace anabranch {
+
+enum class GateForm : uint8_t { kSelectedSoftmax, kProbability };
+
+struct TopKRule {
+  int64_t k = 2;
+  GateForm gate = GateForm::kSelectedSoftmax;
+  int64_t capacity = 0;   // slots of an expert in a pool; 0: every choice has one
+  int64_t pool_rows = 0;  // consecutive rows that share the slots; 0: all
+};
+
+struct TopKRoute {
+  SlotPlan plan;  // sorted by expert, then by row; gates are indices into `gates`
+  Tensor expert;  // [M, k] int32, by falling logit
+  Tensor slot;    // [M, k] int32: where each choice stands in the plan; -1 if it was dropped
+  std::vector<int64_t> demand;  // [pools, E]: how many choices fell on each expert, dropped or not
+  Var gates;                    // [M, k]
+  Var selected;                 // [S]: the logit of every slot
+};
+
+// Routes every row by its logits.
+//
+//   logits  [M, E]  float32 or float64
+//
+// Keeps logits, gates and the plan. Throws Error if the rule does not fit the logits.
+TopKRoute top_k_route(const Var& logits, const TopKRule& rule);
+
+namespace cpu {
+
+// The experts of each row, by falling logit.
+void top_k(Tensor& expert, const Tensor& logits);
+// Gives every choice its slot and fills all of the route but the gates and the logits.
+void assign_slots(TopKRoute& route, const TopKRule& rule, int64_t experts);
+void top_k_gates(Tensor& gates, const Tensor& logits, const TopKRoute& route, GateForm form);
+// dlogits (+)= what comes through the gates and through the selected logits; either may be null.
+void top_k_route_backward(GradSink& dlogits, const Tensor* dgates, const Tensor* dselected,
+                          const Tensor& logits, const TopKRoute& route, GateForm form);
+
+}  // namespace cpu
+}  // namespace anabranch

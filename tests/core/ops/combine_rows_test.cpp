@@ -1,0 +1,104 @@
+#include "core/ops/combine_rows.h"
+
+#include "core/ops/gather_rows.h"
+#include "tests/support/op_checks.h"
+
+namespace anabranch {
+namespace {
+
+// Five slots of four rows; row 2 has none. Gates are [4, 2], of which three have no slot.
+SlotPlan plan() {
+  return {4,
+          {{0, 2, 2, 5}},
+          Tensor::of<int32_t>({5}, {0, 3, 0, 1, 3}),
+          Tensor::of<int32_t>({5}, {0, 7, 1, 2, 6})};
+}
+
+TEST(CombineRows, EqualsTheEquation) {
+  Tape tape;
+  const Var z = tape.input(Tensor::of<double>({5, 1}, {1, 2, 3, 4, 5}));
+  const Var gates = tape.input(Tensor::of<double>({4, 2}, {2, 3, 5, 7, 11, 13, 17, 19}));
+  const Var y = combine_rows(z, gates, plan());
+  EXPECT_EQ(test::values(y.value()), (std::vector<double>{11, 20, 0, 123}));
+  tape.backward(y, Tensor::of<double>({4, 1}, {1, 10, 100, 1000}));
+  EXPECT_EQ(test::values(tape.take_grad(z)), (std::vector<double>{2, 19000, 3, 50, 17000}));
+  EXPECT_EQ(test::values(tape.take_grad(gates)),
+            (std::vector<double>{1, 3, 40, 0, 0, 0, 5000, 2000}));
+}
+
+TEST(CombineRows, GradientsAreThoseOfDifferences) {
+  const Tensor z = test::random({5, 67}, 1), gates = test::random({4, 2}, 2);
+  test::expect_gradients([&](const Var& v) { return combine_rows(v, gates, plan()); }, z, {});
+  test::expect_gradients([&](const Var& v) { return combine_rows(z, v, plan()); }, gates, {});
+}
+
+TEST(CombineRows, TypesAgree) {
+  const Tensor gates = test::random({4, 2}, 2, DType::kF32);
+  const auto op = [&](const Var& v) {
+    return combine_rows(v, test::cast(gates, accumulator_of(v.dtype())), plan());
+  };
+  test::expect_types_agree(op, test::random({5, 301}, 1), {});
+  // The gates' gradient, which stays in the accumulator's type.
+  const auto dgates = [&](DType type) {
+    const Tensor z = test::cast(test::random({5, 301}, 1, DType::kBF16), type);
+    const Tensor dy = test::cast(test::random({4, 301}, 3, DType::kBF16), type);
+    return test::run_op([&](const Var& v) { return combine_rows(z, v, plan()); },
+                        test::cast(gates, accumulator_of(type)), {}, dy)
+        .dx;
+  };
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    EXPECT_EQ(dgates(type).dtype(), DType::kF32);
+    test::expect_near(dgates(type), test::values(dgates(DType::kF64)),
+                      test::op_tolerance(DType::kF32), "dgates");
+  }
+}
+
+TEST(CombineRows, Accumulates) {
+  const Tensor z = test::random({5, 7}, 1), gates = test::random({4, 2}, 2);
+  test::expect_accumulates([&](const Var& v) { return combine_rows(v, gates, plan()); }, z, {});
+  test::expect_accumulates([&](const Var& v) { return combine_rows(z, v, plan()); }, gates, {});
+}
+
+TEST(CombineRows, ThreadsAgree) {
+  constexpr int64_t kSlots = 900;
+  SlotPlan many{301, {{0, kSlots}}, Tensor({kSlots}, DType::kI32), Tensor({kSlots}, DType::kI32)};
+  for (int64_t s = 0; s < kSlots; ++s) {
+    many.source.data<int32_t>()[s] =
+        static_cast<int32_t>(philox(3, static_cast<uint64_t>(s))[0] % 301);
+    many.gate.data<int32_t>()[s] = static_cast<int32_t>(s);
+  }
+  const Tensor z = test::random({kSlots, 133}, 1, DType::kF32);
+  const Tensor gates = test::random({kSlots}, 2, DType::kF32);
+  test::expect_threads_agree([&](const Var& v) { return combine_rows(v, gates, many); }, z, {});
+  test::expect_threads_agree([&](const Var& v) { return combine_rows(z, v, many); }, gates, {});
+}
+
+TEST(CombineRows, UndoesAGather) {
+  const Tensor x = test::random({4, 7}, 1);
+  const SlotPlan once{
+      4, {{0, 4}}, Tensor::of<int32_t>({4}, {2, 0, 3, 1}), Tensor::of<int32_t>({4}, {0, 1, 2, 3})};
+  const Var y = combine_rows(gather_rows(x, once.source), test::full({4}, 1), once);
+  EXPECT_EQ(test::values(y.value()), test::values(x));
+}
+
+TEST(CombineRows, NoSlots) {
+  const SlotPlan none{2, {}, Tensor({0}, DType::kI32), Tensor({0}, DType::kI32)};
+  const Tensor gates = test::random({2, 1}, 1);
+  const Tensor z({0, 3}, DType::kF64);
+  const auto run = test::run_op([&](const Var& v) { return combine_rows(z, v, none); }, gates, {});
+  EXPECT_EQ(test::values(run.y), std::vector<double>(6, 0.0));
+  EXPECT_EQ(test::values(run.dx), (std::vector<double>{0, 0}));
+}
+
+TEST(CombineRows, RefusesWhatDoesNotFit) {
+  const Tensor z = test::random({5, 7}, 1), gates = test::random({4, 2}, 2);
+  SlotPlan wrong = plan();
+  wrong.rows = 3;
+  EXPECT_THROW(combine_rows(z, gates, wrong), Error);
+  EXPECT_THROW(combine_rows(z, test::random({7}, 2), plan()), Error);
+  EXPECT_THROW(combine_rows(test::random({4, 7}, 1), gates, plan()), Error);
+  EXPECT_THROW(combine_rows(test::cast(z, DType::kF32), gates, plan()), Error);
+}
+
+}  // namespace
+}  // namespace anabranch

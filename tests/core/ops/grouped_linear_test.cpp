@@ -1,0 +1,108 @@
+#include "core/ops/grouped_linear.h"
+
+#include "core/ops/linear.h"
+#include "tests/support/op_checks.h"
+
+namespace anabranch {
+namespace {
+
+using test::param;
+
+// The second group is empty, the third has most rows.
+const Groups kGroups{{0, 2, 2, 9, 10}};
+
+TEST(GroupedLinear, EqualsTheEquation) {
+  Param w = param("w", Tensor::of<double>({3, 1, 2}, {1, 2, 3, 4, 5, 6}));
+  w.grad = test::full({3, 1, 2}, 7);  // stale
+  Tape tape;
+  const Var x = tape.input(Tensor::of<double>({3, 2}, {1, 0, 2, 1, -1, 3}));
+  const Var y = grouped_linear(x, w, {{0, 1, 1, 3}});
+  EXPECT_EQ(test::values(y.value()), (std::vector<double>{1, 16, 13}));
+  tape.backward(y, Tensor::of<double>({3, 1}, {2, 3, 5}));
+  EXPECT_EQ(test::values(tape.take_grad(x)), (std::vector<double>{2, 4, 15, 18, 25, 30}));
+  EXPECT_EQ(test::values(w.grad), (std::vector<double>{2, 0, 0, 0, 1, 18}));
+}
+
+TEST(GroupedLinear, GradientsAreThoseOfDifferences) {
+  Param w = param("w", test::random({4, 5, 7}, 1));
+  const auto op = [&](const Var& x) { return grouped_linear(x, w, kGroups); };
+  test::expect_gradients(op, test::random({10, 7}, 2), {&w});
+}
+
+TEST(GroupedLinear, Accumulates) {
+  Param w = param("w", test::random({4, 5, 7}, 1));
+  const auto op = [&](const Var& x) { return grouped_linear(x, w, kGroups); };
+  test::expect_accumulates(op, test::random({10, 7}, 2), {&w});
+}
+
+struct Results {
+  Tensor y, dx, dw;
+};
+
+Results run(DType type, const Groups& groups, int64_t width) {
+  const int64_t S = groups.rows(), E = groups.count();
+  Param w = param("w", test::cast(test::random({E, 33, width}, 1, DType::kBF16), type));
+  Tape tape;
+  const Var x = tape.input(test::cast(test::random({S, width}, 2, DType::kBF16), type));
+  const Var y = grouped_linear(x, w, groups);
+  tape.backward(y, test::cast(test::random({S, 33}, 3, DType::kBF16), type));
+  return {y.value(), tape.take_grad(x), w.grad};
+}
+
+TEST(GroupedLinear, LowerPrecisionIsNearFloat64) {
+  for (const Groups& groups : {kGroups, Groups{{0, 0, 700}}, Groups{{0, 0, 0, 0, 1}}}) {
+    const Results want = run(DType::kF64, groups, 70);
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      const Results got = run(type, groups, 70);
+      const test::Tolerance near = test::op_tolerance(type);
+      const test::Tolerance sums{near.relative, near.absolute * 27};  // sqrt of 700 roundings
+      test::expect_near(got.y, test::values(want.y), near, "y");
+      test::expect_near(got.dx, test::values(want.dx), near, "dx");
+      test::expect_near(got.dw, test::values(want.dw), sums, "dw");
+      EXPECT_EQ(got.dw.dtype(), DType::kF32);
+      EXPECT_EQ(got.dx.dtype(), type);
+    }
+  }
+}
+
+// A group of this size is one product of all threads, beside one that is not.
+TEST(GroupedLinear, ALargeGroupIsALinearMap) {
+  constexpr int64_t kRows = 1100, kWidth = 4096;
+  const Results got = run(DType::kF32, {{0, kRows, kRows + 3}}, kWidth);
+  const Tensor x = test::random({kRows + 3, kWidth}, 2, DType::kBF16);
+  const Tensor ws = test::random({2, 33, kWidth}, 1, DType::kBF16);
+  Param w = param("w", test::cast(ws.view(33 * kWidth, {33, kWidth}), DType::kF32));
+  const Var last = linear(test::cast(x.view(kRows * kWidth, {3, kWidth}), DType::kF32), w);
+  Param first = param("w", test::cast(ws.view(0, {33, kWidth}), DType::kF32));
+  const Var most = linear(test::cast(x.view(0, {kRows, kWidth}), DType::kF32), first);
+  const auto near = test::op_tolerance(DType::kF32);
+  test::expect_near(got.y.view(0, {kRows, 33}), test::values(most.value()), near, "most");
+  test::expect_near(got.y.view(kRows * 33, {3, 33}), test::values(last.value()), near, "last");
+}
+
+TEST(GroupedLinear, SmallGroupsDoNotDependOnTheNumberOfThreads) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    Param w = param("w", test::random({5, 33, 70}, 1, type));
+    const Groups groups{{0, 3, 90, 90, 91, 200}};
+    const auto op = [&](const Var& x) { return grouped_linear(x, w, groups); };
+    test::expect_threads_agree(op, test::random({200, 70}, 2, type), {&w});
+  }
+}
+
+TEST(GroupedLinear, NoRowsAtAll) {
+  const Results got = run(DType::kF32, {{0, 0, 0}}, 70);
+  EXPECT_EQ(got.y.shape(), (Shape{0, 33}));
+  EXPECT_EQ(test::values(got.dw), std::vector<double>(2 * 33 * 70, 0.0));
+}
+
+TEST(GroupedLinear, RefusesWhatDoesNotFit) {
+  Param w = param("w", test::random({2, 5, 7}, 1));
+  const Tensor x = test::random({3, 7}, 2);
+  EXPECT_THROW(grouped_linear(x, w, {{0, 3}}), Error);
+  EXPECT_THROW(grouped_linear(x, w, {{0, 1, 2}}), Error);
+  EXPECT_THROW(grouped_linear(x, w, {{0, 4, 3}}), Error);
+  EXPECT_THROW(grouped_linear(test::random({3, 6}, 2), w, {{0, 1, 3}}), Error);
+}
+
+}  // namespace
+}  // namespace anabranch
