@@ -37,7 +37,7 @@ struct CmollmKeys {
   double bal_alpha = 0.01;
   BalanceScope bal_scope = BalanceScope::kSequence;
   MixPoint mix = MixPoint::kPre;
-  MixSequence mix_order = MixSequence::kScaled;
+  MixOrder mix_order = MixOrder::kScaled;
   Aggregator agg = Aggregator::kMlp;
   double beta = 0.01;
   int64_t span = 0;
@@ -147,7 +147,7 @@ struct KappaKeys {
   double balance = 1e-3, balance_first = 1;
   int64_t balance_steps = 0, pool_sequences = 1;
   double z_loss = 1e-5, z_input_grad = 1;
-  ZForm z_form = ZForm::kPlain;
+  ZLossForm z_form = ZLossForm::kPlain;
   double capacity_train = 0, capacity_eval = 0;
   double softcap = 15, x0_init = 0;
 

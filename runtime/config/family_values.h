@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/ops/expert_choice.h"
+#include "core/ops/router_z_loss.h"
+#include "core/ops/stream_linear.h"
+
 namespace anabranch {
 
 // Each enum's values count from 0 in the order of its words.
@@ -15,16 +19,13 @@ enum class HeadInput : uint8_t { kFull, kSlice };
 enum class GateContext : uint8_t { kPrefixMean, kEma, kGlobal };
 enum class BalanceScope : uint8_t { kSequence, kBatch };
 enum class MixPoint : uint8_t { kPre, kPost };
-enum class MixSequence : uint8_t { kScaled, kBranch };
 enum class Aggregator : uint8_t { kMlp, kLinear };
 enum class BlockChoice : uint8_t { kAlternating, kSame };
 enum class Selection : uint8_t { kEcBatch, kEcSeq, kThreshold, kPredictor, kTokenChoice };
-enum class SlotOrder : uint8_t { kTime, kAffinity };
 enum class SegmentScope : uint8_t { kSequence, kPool };
 enum class SlotPosition : uint8_t { kOriginal, kCompact };
 enum class FfnRound : uint8_t { kNearest, kCeil };
 enum class MaskTarget : uint8_t { kNext, kSame };
-enum class ZForm : uint8_t { kPlain, kDemeaned };
 
 constexpr auto words_of(StreamMode) { return std::array<std::string_view, 2>{"ffn", "pipeline"}; }
 
@@ -49,7 +50,7 @@ constexpr auto words_of(BalanceScope) {
 
 constexpr auto words_of(MixPoint) { return std::array<std::string_view, 2>{"pre", "post"}; }
 
-constexpr auto words_of(MixSequence) { return std::array<std::string_view, 2>{"scaled", "branch"}; }
+constexpr auto words_of(MixOrder) { return std::array<std::string_view, 2>{"scaled", "branch"}; }
 
 constexpr auto words_of(Aggregator) { return std::array<std::string_view, 2>{"mlp", "linear"}; }
 
@@ -76,6 +77,6 @@ constexpr auto words_of(FfnRound) { return std::array<std::string_view, 2>{"near
 
 constexpr auto words_of(MaskTarget) { return std::array<std::string_view, 2>{"next", "same"}; }
 
-constexpr auto words_of(ZForm) { return std::array<std::string_view, 2>{"plain", "demeaned"}; }
+constexpr auto words_of(ZLossForm) { return std::array<std::string_view, 2>{"plain", "demeaned"}; }
 
 }  // namespace anabranch

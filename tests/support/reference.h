@@ -31,6 +31,10 @@ class Reference {
 
   [[nodiscard]] double number(const std::string& name) const { return *real(name).data<double>(); }
 
+  [[nodiscard]] std::string text(const std::string& attribute, const std::string& group) const {
+    return file_.string_attribute(attribute, group);
+  }
+
   // An attribute of the file, or of a group.
   [[nodiscard]] int64_t count(const std::string& attribute, const std::string& group = "") const {
     return file_.int_attribute(attribute, group);

@@ -26,6 +26,7 @@ inline Tolerance op_tolerance(DType type) {
 inline constexpr Tolerance kGradCheck{1e-6, 1e-8};  // float64 against finite differences
 inline constexpr Tolerance kModelF64{1e-9, 1e-12};  // whole models in float64 against PyTorch
 inline constexpr Tolerance kModelF32{1e-5, 1e-6};   // whole models in float32 against float64
+inline constexpr Tolerance kStepsF64{1e-8, 1e-12};  // weights after some steps, against PyTorch
 inline constexpr Tolerance kLayouts{1e-5, 0};       // losses on N ranks against one rank
 inline constexpr Tolerance kVecMath{2.5e-7, 0};  // float32 exp, tanh, erf, sigmoid against float64
 inline constexpr Tolerance kExact{0, 0};
