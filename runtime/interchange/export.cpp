@@ -15,8 +15,8 @@
 #include "runtime/loaded_model.h"
 #include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
-#include "runtime/run_data.h"
 #include "runtime/rates.h"
+#include "runtime/run_data.h"
 #include "runtime/training_state.h"
 
 namespace anabranch {
@@ -44,7 +44,8 @@ std::string config_json(const LoadedModel& loaded, int64_t rates) {
   const Config& c = loaded.config;
   const Rates schedule(c);
   std::vector<double> learning_rates;
-  for (int64_t i = 0; i < rates; ++i) learning_rates.push_back(schedule.lr(loaded.manifest.step + i));
+  for (int64_t i = 0; i < rates; ++i)
+    learning_rates.push_back(schedule.lr(loaded.manifest.step + i));
   const nlohmann::ordered_json document = {{"model_type", word_of(c.model.type)},
                                            {"n_layer", c.model.layers},
                                            {"n_head", c.model.heads},

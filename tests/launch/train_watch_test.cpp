@@ -83,7 +83,12 @@ TEST_F(TrainWatch, TheEndpointFollowsTheRun) {
   EXPECT_TRUE(
       test::soon([&] { return sample(scrape(port), "anabranch_checkpoint_failures_total") >= 1; }));
   fs::remove(checkpoints);
-  fs::rename(away, checkpoints);
+  EXPECT_TRUE(test::soon([&] {  // a save may make the folder anew just now
+    std::error_code failure;
+    fs::remove_all(checkpoints, failure);
+    fs::rename(away, checkpoints, failure);
+    return !failure;
+  }));
   test::spill(path("run") / "stop", "");
   EXPECT_EQ(finish(*job).exit_code, 130) << job->output();
 
