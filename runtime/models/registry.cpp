@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "runtime/models/altup.h"
 #include "runtime/models/gpt2.h"
+#include "runtime/models/parascale.h"
 
 namespace anabranch {
 namespace {
@@ -29,6 +30,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
       return std::make_unique<Gpt2>(gpt2_options(config, vocabulary));
     case ModelType::kAltup:
       return std::make_unique<Altup>(gpt2_options(config, vocabulary), m.altup);
+    case ModelType::kParascale:
+      return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale);
     default:
       break;
   }

@@ -7,18 +7,6 @@
 namespace anabranch {
 namespace {
 
-Gpt2Options backbone_of(const test::Reference& ref, const std::string& name, DType type) {
-  Gpt2Options o;
-  o.layers = ref.count("layers", name);
-  o.width = ref.count("width", name);
-  o.heads = ref.count("heads", name);
-  o.context = ref.count("context", name);
-  o.ffn_width = ref.count("ffn_width", name);
-  o.vocabulary = ref.count("vocabulary", name);
-  o.compute = type;
-  return o;
-}
-
 class AltupAgainstPyTorch : public testing::TestWithParam<const char*> {};
 
 TEST_P(AltupAgainstPyTorch, LossesGradientsAndSteps) {
@@ -28,7 +16,7 @@ TEST_P(AltupAgainstPyTorch, LossesGradientsAndSteps) {
   for (const DType type : {DType::kF64, DType::kF32}) {
     for (const bool recompute : {false, true}) {
       const auto make = [&](DType compute) {
-        Gpt2Options o = backbone_of(ref, name, compute);
+        Gpt2Options o = test::backbone_of(ref, name, compute);
         o.recompute = recompute;
         AltupKeys keys;
         keys.blocks = ref.count("copies", name);

@@ -1,0 +1,33 @@
+#include "runtime/models/stream_merge.h"
+
+#include "core/ops/gelu.h"
+#include "core/ops/sigmoid_gate.h"
+#include "core/ops/softmax.h"
+#include "runtime/models/gpt2_block.h"
+
+namespace anabranch {
+
+StreamWeights::StreamWeights(const std::string& prefix, int64_t width, int64_t streams, Form f)
+    : score(prefix + "score", f == Form::kLinear ? streams * width : width, streams,
+            f != Form::kLinear, Init::normal(kGpt2InitStd)),
+      form(f) {
+  score.weight.wide = true;
+  if (f == Form::kLinear) return;
+  hidden.emplace(prefix + "hidden", streams * width, width, true, Init::normal(kGpt2InitStd));
+}
+
+Var StreamWeights::operator()(const Var& folded) {
+  if (form == Form::kLinear) return softmax(score(folded));
+  const Var h = (*hidden)(folded);
+  return softmax(score(form == Form::kSilu ? sigmoid_gate(h, h) : gelu(h, GeluForm::kTanh)));
+}
+
+std::vector<int64_t> repeat_counts(std::span<const int64_t> new_tokens, int64_t streams) {
+  std::vector<int64_t> all;
+  for (int64_t p = 0; p < streams; ++p) {
+    all.insert(all.end(), new_tokens.begin(), new_tokens.end());
+  }
+  return all;
+}
+
+}  // namespace anabranch
