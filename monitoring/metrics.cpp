@@ -23,7 +23,7 @@ static_assert(
       for (size_t i = 0; i < kMetrics.size(); ++i) {
         if (kMetrics[i].id != Metric(i)) return false;
       }
-      return kMetrics.size() == static_cast<size_t>(Metric::kLinesLost) + 1;
+      return kMetrics.size() == static_cast<size_t>(Metric::kPositiveB) + 1;
     }(),
     "kMetrics is not in the order of Metric");
 
