@@ -2,19 +2,33 @@
 
 namespace anabranch {
 
-Var fold_streams(const Var& x, int64_t streams) {
-  AB_CHECK(streams >= 1 && x.shape().rank() == 2 && x.dim(0) % streams == 0, "[fold_streams] x is ",
-           x.shape(), ", not of ", streams, " streams");
-  AB_CHECK(x.value().device().is_cpu(), "[fold_streams] no kernel for this device in this build");
-  Tensor y = x.value().like({x.dim(0) / streams, streams * x.dim(1)}, x.dtype(), "fold_streams");
-  cpu::fold_streams(y, x.value(), streams, false);
+namespace {
+
+Var turned(const char* op, const Var& x, const Shape& shape, int64_t streams, bool back) {
+  AB_CHECK(x.value().device().is_cpu(), "[", op, "] no kernel for this device in this build");
+  Tensor y = x.value().like(shape, x.dtype(), op);
+  cpu::fold_streams(y, x.value(), streams, back);
   if (x.tape() == nullptr) return y;
-  return x.tape()->record("fold_streams", y, {}, [x, streams](Tape& t, const Tensor& dy) {
+  return x.tape()->record(op, y, {}, [x, streams, back](Tape& t, const Tensor& dy) {
     if (!t.wants(x)) return;
     Tensor dx = x.value().like("gradient");
-    cpu::fold_streams(dx, dy, streams, true);
+    cpu::fold_streams(dx, dy, streams, !back);
     t.give(x, dx);
   });
+}
+
+}  // namespace
+
+Var fold_streams(const Var& x, int64_t streams) {
+  AB_CHECK(streams >= 1 && x.shape().rank() == 2 && x.dim(0) % streams == 0,
+           "[fold_streams] x is ", x.shape(), ", not of ", streams, " streams");
+  return turned("fold_streams", x, {x.dim(0) / streams, streams * x.dim(1)}, streams, false);
+}
+
+Var unfold_streams(const Var& x, int64_t streams) {
+  AB_CHECK(streams >= 1 && x.shape().rank() == 2 && x.dim(1) % streams == 0,
+           "[unfold_streams] x is ", x.shape(), ", not of ", streams, " streams");
+  return turned("unfold_streams", x, {x.dim(0) * streams, x.dim(1) / streams}, streams, true);
 }
 
 }  // namespace anabranch

@@ -13,6 +13,9 @@ namespace anabranch {
 // Throws Error if x's rows are not a multiple of P.
 Var fold_streams(const Var& x, int64_t streams);
 
+// The other way: [rows, P * C] as [P * rows, C].
+Var unfold_streams(const Var& x, int64_t streams);
+
 namespace cpu {
 
 // folded [rows, P * C] from plain [P * rows, C]; or, `back`, the other way round.

@@ -1,0 +1,254 @@
+#include "runtime/models/cmollm.h"
+
+#include "core/autograd/attach_loss.h"
+#include "core/autograd/recompute.h"
+#include "core/ops/add.h"
+#include "core/ops/attention.h"
+#include "core/ops/prefix_mean.h"
+#include "core/ops/stream_balance.h"
+
+namespace anabranch {
+namespace {
+
+CmollmKeys resolved(CmollmKeys keys) {
+  if (keys.gate_site == GateSite::kAuto) {
+    keys.gate_site =
+        keys.mode == StreamMode::kPipeline ? GateSite::kFeature : GateSite::kRouter;
+  }
+  return keys;
+}
+
+Gpt2Options checked_streams(const Gpt2Options& options, const CmollmKeys& keys) {
+  if (keys.mode == StreamMode::kPipeline && options.dropout > 0) {
+    throw config_error("model.dropout is ", options.dropout,
+                       ", and model.mode pipeline has none; set it to 0");
+  }
+  return checked(options);
+}
+
+MeanForm mean_form(const CmollmKeys& keys) {
+  switch (keys.ctx) {
+    case GateContext::kEma:
+      return {MeanForm::Kind::kEma, keys.ctx_decay};
+    case GateContext::kGlobal:
+      return {MeanForm::Kind::kGlobal};
+    default:
+      return {};
+  }
+}
+
+int64_t units(const Gpt2Options& o, const CmollmKeys& keys) {
+  if (keys.mode == StreamMode::kFfn) return o.layers;
+  const int64_t each = keys.span > 0 ? keys.span : o.layers;
+  return (o.layers + each - 1) / each;
+}
+
+// The document starts of each of N copies of the batch.
+Tensor repeated(const Tensor& starts, int64_t streams) {
+  if (starts.empty()) return starts;
+  Tensor all = starts.like({streams * starts.dim(0), starts.dim(1)}, DType::kI32, "starts");
+  for (int64_t k = 0; k < streams; ++k) {
+    all.view(k * starts.count(), starts.shape()).copy_from(starts);
+  }
+  return all;
+}
+
+std::string layer_name(int64_t l) { return "h." + std::to_string(l) + "."; }
+
+}  // namespace
+
+CmollmBlock::CmollmBlock(const std::string& prefix, const Gpt2Options& o, const CmollmKeys& keys)
+    : ln_1(prefix + "ln_1", o.width, o.norm_eps),
+      attn(prefix + "attn.", o),
+      ln_2(prefix + "ln_2", o.width, o.norm_eps),
+      ffn(prefix + "ffn.", o, keys) {}
+
+Var CmollmBlock::operator()(const Var& x, const BlockContext& block, const StreamContext& streams) {
+  const auto [h, u] = ln_2.add(x, block.drop(attn(ln_1(x), block), 0));
+  return h + block.drop(ffn(u, streams), 1);
+}
+
+Cmollm::Cmollm(const Gpt2Options& options, const CmollmKeys& keys)
+    : options_(checked_streams(options, keys)),
+      keys_(resolved(keys)),
+      tables_(options_),
+      span_layers_(keys_.span > 0 ? keys_.span : options_.layers),
+      ln_f_("ln_f", options_.width, options_.norm_eps),
+      head_(tables_.tokens),
+      figures_(units(options_, keys_), keys_.streams) {
+  const int64_t L = options_.layers;
+  (pipeline() ? blocks_.reserve(static_cast<size_t>(L)) : layers_.reserve(static_cast<size_t>(L)));
+  for (int64_t l = 0; l < L; ++l) {
+    if (pipeline()) {
+      blocks_.emplace_back(layer_name(l), options_);
+      continue;
+    }
+    layers_.emplace_back(layer_name(l), options_, keys_);
+    quiet_.push_back({layer_name(l) + "ffn.quiet_steps", Tensor({keys_.streams}, DType::kF64)});
+    quiet_.back().value.fill_zero();
+  }
+  spans_.reserve(static_cast<size_t>(units(options_, keys_)));
+  for (int64_t j = 0; pipeline() && j < units(options_, keys_); ++j) {
+    spans_.emplace_back("span." + std::to_string(j) + ".", options_.width, keys_);
+  }
+  set_compute(*this, options_.compute);
+}
+
+void Cmollm::visit(const std::function<void(Param&)>& f) {
+  tables_.visit(f);
+  for (CmollmBlock& layer : layers_) layer.visit(f);
+  for (size_t j = 0; j < spans_.size(); ++j) {
+    for (StreamExpand& e : spans_[j].expand) e.visit(f);
+    const size_t first = j * static_cast<size_t>(span_layers_);
+    for (size_t l = first; l < std::min(first + static_cast<size_t>(span_layers_), blocks_.size());
+         ++l) {
+      blocks_[l].visit(f);
+    }
+    spans_[j].weights.visit(f);
+    spans_[j].mix.visit(f);
+    spans_[j].proj.visit(f);
+  }
+  ln_f_.visit(f);
+}
+
+void Cmollm::visit_buffers(const std::function<void(Buffer&)>& f) {
+  for (Buffer& quiet : quiet_) f(quiet);
+}
+
+bool Cmollm::has_causal_mode() const {
+  const bool averages =
+      keys_.variant == GateVariant::kContextAware || keys_.variant == GateVariant::kAdaptive;
+  return !averages || keys_.ctx != GateContext::kGlobal;
+}
+
+StreamContext Cmollm::whole(const Pass& pass, int64_t unit) {
+  const int64_t B = pass.batch.inputs.dim(0);
+  StreamContext context;
+  context.mean = [B, form = mean_form(keys_), starts = pass.batch.document_starts](const Var& v) {
+    return prefix_mean(v, B, form, form.kind == MeanForm::Kind::kGlobal ? Tensor() : starts);
+  };
+  if (pass.key == nullptr) {
+    context.balance = [](const Var& y, const Var& /*gates*/) { return y; };
+    return context;
+  }
+  // The micro-batch's share of a mean over the step.
+  const double share = static_cast<double>(pass.batch.inputs.count()) * pass.scale;
+  const int64_t together = keys_.bal_scope == BalanceScope::kSequence ? B : 1;
+  context.balance = [this, unit, together, weight = keys_.bal_alpha * share,
+                     measures = pass.key->measures](const Var& y, const Var& gates) {
+    const Var loss = stream_balance(gates, together);
+    if (measures != nullptr && !gates.tape()->recomputing()) {
+      dispatch(loss.dtype(), [&]<class T>() {
+        measures->add(0, weight * static_cast<double>(static_cast<Accumulator<T>>(
+                                      *loss.value().data<T>())));
+      });
+      figures_.add_gates(*measures, unit, gates.value());
+    }
+    return attach_loss(y, loss, static_cast<float>(weight));
+  };
+  return context;
+}
+
+Var Cmollm::run_layers(const Var& start, const Pass& pass) {
+  const PlacedDropout drop(options_.dropout, pass.batch, pass.key);
+  Var x = drop(start, options_.layers, 0);
+  for (int64_t l = 0; l < options_.layers; ++l) {
+    const auto run = [&layer = layers_[static_cast<size_t>(l)],
+                      block = whole_context(pass.batch, options_.heads, drop, l),
+                      streams = whole(pass, l)](const Var& v) { return layer(v, block, streams); };
+    x = options_.recompute ? recompute(x, run) : run(x);
+  }
+  return x;
+}
+
+Var Cmollm::run_spans(const Var& start, const Pass& pass) {
+  const int64_t N = keys_.streams, sequences = N * pass.batch.inputs.dim(0);
+  const BlockContext block{
+      [sequences, heads = options_.heads, starts = repeated(pass.batch.document_starts, N)](
+          const Var& qkv) { return attention(qkv, sequences, heads, starts); },
+      [](const Var& v, int /*site*/) { return v; }};
+  Var x = start;
+  for (size_t j = 0; j < spans_.size(); ++j) {
+    const StreamContext context = whole(pass, static_cast<int64_t>(j));
+    const std::vector<StreamContext> contexts(static_cast<size_t>(N), context);
+    x = spans_[j].split(x, contexts);
+    const size_t first = j * static_cast<size_t>(span_layers_);
+    for (size_t l = first; l < first + static_cast<size_t>(span_layers_) && l < blocks_.size();
+         ++l) {
+      const auto run = [&layer = blocks_[l], block](const Var& v) { return layer(v, block); };
+      x = options_.recompute ? recompute(x, run) : run(x);
+    }
+    x = spans_[j].merge(x, context);
+  }
+  return x;
+}
+
+Var Cmollm::hidden(Tape* tape, const Pass& pass) {
+  const Var x = tables_(tape, pass.batch.inputs);
+  return ln_f_(pipeline() ? run_spans(x, pass) : run_layers(x, pass));
+}
+
+Var Cmollm::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {
+  return head_.loss(hidden(&tape, {batch, &key, scale}), batch.targets, scale);
+}
+
+Tensor Cmollm::token_losses(const MicroBatch& batch, Routing routing) {
+  if (routing == Routing::kCausal && !has_causal_mode()) {
+    throw config_error("model.ctx is global: the gates see the whole sequence, so there is no ",
+                       "causal loss; train with ctx prefix_mean or ema");
+  }
+  return head_.losses(hidden(nullptr, {batch, nullptr, 0}).value(), batch.targets);
+}
+
+Tensor Cmollm::logits(const Tensor& ids) {
+  const MicroBatch batch{ids, {}, 0};
+  return head_.logits(hidden(nullptr, {batch, nullptr, 0}).value());
+}
+
+size_t Cmollm::measure_places(int64_t /*sequences*/) const { return figures_.places(); }
+
+void Cmollm::end_step(const Measures& measures) {
+  for (size_t l = 0; l < quiet_.size(); ++l) {
+    figures_.count_quiet(measures, static_cast<int64_t>(l), quiet_[l].value);
+  }
+}
+
+std::vector<Reading> Cmollm::readings(const Measures& measures) const {
+  std::vector<Reading> all{{Metric::kAuxiliaryLoss, 0, 0, measures.at(0)}};
+  for (int64_t u = 0; u < units(options_, keys_); ++u) {
+    const auto at = static_cast<size_t>(u);
+    figures_.read_gates(all, measures, u, pipeline() ? Tensor() : quiet_[at].value);
+    if (!pipeline()) StreamMeasures::read_kernels(all, u, layers_[at].ffn.streams);
+  }
+  return all;
+}
+
+ModelCost Cmollm::cost() const {
+  ModelCost cost = gpt2_cost(options_);
+  const int64_t L = options_.layers, C = options_.width, F = options_.ffn_width, N = keys_.streams;
+  const FrontEndSize front = front_end_size(C, keys_);
+  int64_t extra = 0;
+  if (pipeline()) {
+    const int64_t spans = units(options_, keys_);
+    const FrontEndSize expand =
+        keys_.variant == GateVariant::kLinear ? FrontEndSize{C * C + C, C * C} : front;
+    const bool mlp = keys_.agg == Aggregator::kMlp;
+    const int64_t weigh = mlp ? N * C * C + C + C * N + N : N * N * C;
+    extra = spans * (N * expand.parameters + weigh + 2 * C * C + C);
+    const double head = static_cast<double>(options_.vocabulary * C), n = static_cast<double>(N);
+    cost.linear_macs = n * (cost.linear_macs - head) + head +
+                       static_cast<double>(spans * 2 * C * C);
+    cost.attention_macs *= n;
+    cost.front_end_macs = static_cast<double>(
+        spans * (N * expand.macs + (mlp ? N * C * C + C * N : N * N * C)));
+  } else {
+    extra = L * ((N - 1) * (C * F + F) + C * N + N + front.parameters);
+    cost.linear_macs += static_cast<double>(L * (N - 1) * C * F);
+    cost.front_end_macs = static_cast<double>(L * (front.macs + C * N));
+  }
+  cost.parameters += extra;
+  cost.non_embedding_parameters += extra;
+  return cost;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,42 @@
+#include "runtime/models/stream_span.h"
+
+#include "core/ops/add.h"
+#include "core/ops/columns.h"
+#include "core/ops/fold_streams.h"
+#include "core/ops/mix_streams.h"
+
+namespace anabranch {
+
+StreamExpand::StreamExpand(const std::string& prefix, int64_t width, const CmollmKeys& keys)
+    : front(prefix + ".", width, keys) {
+  if (keys.variant != GateVariant::kLinear) return;
+  plain.emplace(prefix, width, width, true, Init::normal(kGpt2InitStd));
+}
+
+StreamSpan::StreamSpan(const std::string& prefix, int64_t width, const CmollmKeys& keys)
+    : weights(prefix + "aggregate.", width, keys.streams,
+              keys.agg == Aggregator::kMlp ? StreamWeights::Form::kGelu
+                                           : StreamWeights::Form::kLinear),
+      mix(prefix + "aggregate.mix", width, width, false, Init::constant(0)),
+      proj(prefix + "aggregate.proj", width, width, true, Init::identity()),
+      beta(keys.beta) {
+  expand.reserve(static_cast<size_t>(keys.streams));
+  for (int64_t k = 0; k < keys.streams; ++k) {
+    expand.emplace_back(prefix + "expand." + std::to_string(k), width, keys);
+  }
+}
+
+Var StreamSpan::split(const Var& x, std::span<const StreamContext> contexts) {
+  std::vector<Var> streams;
+  for (size_t k = 0; k < expand.size(); ++k) streams.push_back(expand[k](x, contexts[k]));
+  return unfold_streams(join_columns(streams), std::ssize(streams));
+}
+
+Var StreamSpan::merge(const Var& h, const StreamContext& context) {
+  const auto N = std::ssize(expand);
+  const Var folded = fold_streams(h, N), a = weights(folded);
+  const Var weighted = mix_streams(folded, a, beta);
+  return context.balance(proj(mix(weighted) + mean_streams(folded, N)), a);
+}
+
+}  // namespace anabranch

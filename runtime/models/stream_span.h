@@ -1,0 +1,59 @@
+// A span of layers that runs on N streams: cMoLLM's pipeline, from expansion to merging.
+//
+//   X_k   = Conv_k(x)                             the front-end's map, of each stream's own weights
+//   H_k   = blocks(X_k)                           weights shared by the streams
+//   a     = softmax(...)(H),   q = (1 - beta) a + beta / N            stream_merge.h
+//   H'    = F sum_k q_k H_k + mean_k H_k,   x' = Proj H' + b
+//   L     = alpha N sum_k p_k^2,   p the mean of a over a sequence
+//
+// At first F = 0, Proj = I: the span is the mean of its streams. The mean reaches every stream, so
+// none can be starved. Source: the cMoLLM paper, Eq. 10 to 18.
+#pragma once
+
+#include <vector>
+
+#include "runtime/models/stream_ffn.h"
+#include "runtime/models/stream_merge.h"
+
+namespace anabranch {
+
+// Conv_k: a plain linear map, or a front-end.
+struct StreamExpand {
+  std::optional<Linear> plain;
+  FrontEnd front;
+
+  StreamExpand(const std::string& prefix, int64_t width, const CmollmKeys& keys);
+
+  Var operator()(const Var& x, const StreamContext& context) {
+    return plain ? (*plain)(x) : front(x, context);
+  }
+
+  void visit(const auto& f) {
+    if (plain) plain->visit(f);
+    front.visit(f);
+  }
+};
+
+struct StreamSpan {
+  std::vector<StreamExpand> expand;
+  StreamWeights weights;
+  Linear mix, proj;  // F, without bias; Proj
+  double beta;
+
+  StreamSpan(const std::string& prefix, int64_t width, const CmollmKeys& keys);
+
+  // x [rows, C] as N streams [N * rows, C], stream-major. `contexts` has one for each stream: what
+  // their front-ends average over.
+  Var split(const Var& x, std::span<const StreamContext> contexts);
+  // Those streams as one.
+  Var merge(const Var& h, const StreamContext& context);
+
+  void visit(const auto& f) {
+    for (StreamExpand& e : expand) e.visit(f);
+    weights.visit(f);
+    mix.visit(f);
+    proj.visit(f);
+  }
+};
+
+}  // namespace anabranch
