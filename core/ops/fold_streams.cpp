@@ -20,8 +20,8 @@ Var turned(const char* op, const Var& x, const Shape& shape, int64_t streams, bo
 }  // namespace
 
 Var fold_streams(const Var& x, int64_t streams) {
-  AB_CHECK(streams >= 1 && x.shape().rank() == 2 && x.dim(0) % streams == 0,
-           "[fold_streams] x is ", x.shape(), ", not of ", streams, " streams");
+  AB_CHECK(streams >= 1 && x.shape().rank() == 2 && x.dim(0) % streams == 0, "[fold_streams] x is ",
+           x.shape(), ", not of ", streams, " streams");
   return turned("fold_streams", x, {x.dim(0) / streams, streams * x.dim(1)}, streams, false);
 }
 

@@ -12,8 +12,7 @@ namespace {
 
 CmollmKeys resolved(CmollmKeys keys) {
   if (keys.gate_site == GateSite::kAuto) {
-    keys.gate_site =
-        keys.mode == StreamMode::kPipeline ? GateSite::kFeature : GateSite::kRouter;
+    keys.gate_site = keys.mode == StreamMode::kPipeline ? GateSite::kFeature : GateSite::kRouter;
   }
   return keys;
 }
@@ -139,12 +138,16 @@ StreamContext Cmollm::whole(const Pass& pass, int64_t unit) {
     const Var loss = stream_balance(gates, together);
     if (measures != nullptr && !gates.tape()->recomputing()) {
       dispatch(loss.dtype(), [&]<class T>() {
-        measures->add(0, weight * static_cast<double>(static_cast<Accumulator<T>>(
-                                      *loss.value().data<T>())));
+        measures->add(
+            0, weight * static_cast<double>(static_cast<Accumulator<T>>(*loss.value().data<T>())));
       });
       figures_.add_gates(*measures, unit, gates.value());
     }
     return attach_loss(y, loss, static_cast<float>(weight));
+  };
+  if (pass.key->measures == nullptr || !pass.key->measures->detailed) return context;
+  context.probe = [this, unit, measures = pass.key->measures](const Var& s, const Tensor& kernels) {
+    if (!s.tape()->recomputing()) figures_.add_branches(*measures, unit, s.value(), kernels);
   };
   return context;
 }
@@ -236,11 +239,11 @@ ModelCost Cmollm::cost() const {
     const int64_t weigh = mlp ? N * C * C + C + C * N + N : N * N * C;
     extra = spans * (N * expand.parameters + weigh + 2 * C * C + C);
     const double head = static_cast<double>(options_.vocabulary * C), n = static_cast<double>(N);
-    cost.linear_macs = n * (cost.linear_macs - head) + head +
-                       static_cast<double>(spans * 2 * C * C);
+    cost.linear_macs =
+        n * (cost.linear_macs - head) + head + static_cast<double>(spans * 2 * C * C);
     cost.attention_macs *= n;
-    cost.front_end_macs = static_cast<double>(
-        spans * (N * expand.macs + (mlp ? N * C * C + C * N : N * N * C)));
+    cost.front_end_macs =
+        static_cast<double>(spans * (N * expand.macs + (mlp ? N * C * C + C * N : N * N * C)));
   } else {
     extra = L * ((N - 1) * (C * F + F) + C * N + N + front.parameters);
     cost.linear_macs += static_cast<double>(L * (N - 1) * C * F);

@@ -1,5 +1,5 @@
-// cMoLLM: GPT-2 whose feed-forward parts mix the kernels of N streams (mode ffn), or which runs spans
-// of its blocks on N streams (mode pipeline). Parts: stream_ffn.h, stream_span.h.
+// cMoLLM: GPT-2 whose feed-forward parts mix the kernels of N streams (mode ffn), or which runs
+// spans of its blocks on N streams (mode pipeline). Parts: stream_ffn.h, stream_span.h.
 //
 //   ffn        h = x + attention(LN_1(x)),   x' = h + StreamFfn(LN_2(h))
 //   pipeline   x' = span(x), each of some GPT-2 blocks

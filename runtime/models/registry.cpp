@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "runtime/models/altup.h"
+#include "runtime/models/cmollm.h"
 #include "runtime/models/gpt2.h"
 #include "runtime/models/parascale.h"
 
@@ -30,6 +31,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
       return std::make_unique<Gpt2>(gpt2_options(config, vocabulary));
     case ModelType::kAltup:
       return std::make_unique<Altup>(gpt2_options(config, vocabulary), m.altup);
+    case ModelType::kCmollm:
+      return std::make_unique<Cmollm>(gpt2_options(config, vocabulary), m.cmollm);
     case ModelType::kParascale:
       return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale);
     default:

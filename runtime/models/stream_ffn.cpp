@@ -28,7 +28,9 @@ bool reads_context(GateVariant variant) {
 FrontEnd::FrontEnd(const std::string& prefix, int64_t width, const CmollmKeys& keys)
     : variant(keys.variant) {
   if (variant == GateVariant::kLinear) return;
-  const auto square = [&](const char* name) { return Linear(prefix + name, width, width, true, kInit); };
+  const auto square = [&](const char* name) {
+    return Linear(prefix + name, width, width, true, kInit);
+  };
   if (variant == GateVariant::kContextAware) norm.emplace(prefix + "norm", width);
   feature.emplace(square("feature"));
   const bool sliced = variant == GateVariant::kMultiHead && keys.head_input == HeadInput::kSlice;
@@ -87,8 +89,7 @@ FrontEndSize front_end_size(int64_t C, const CmollmKeys& keys) {
     case GateVariant::kSimple:
       return {2 * (C * C + C), 2 * C * C};
     case GateVariant::kContextAware:
-      return {2 * (C * C + C) + 2 * C + 2 * C * quarter + quarter + C,
-              2 * C * C + 2 * C * quarter};
+      return {2 * (C * C + C) + 2 * C + 2 * C * quarter + quarter + C, 2 * C * C + 2 * C * quarter};
     case GateVariant::kMultiHead:
       return {2 * (C * C + C) + gates + C, 2 * C * C + gates};
     case GateVariant::kAdaptive:
@@ -117,6 +118,7 @@ StreamFfn::StreamFfn(const std::string& prefix, const Gpt2Options& o, const Cmol
 Var StreamFfn::operator()(const Var& u, const StreamContext& context) {
   const Var z = front(u, context), s = to_streams ? z : u;
   const Var g = softmax(router(z));
+  if (context.probe) context.probe(s, streams.value);
   const Var hidden = mixes_after
                          ? stream_gelu_mix(s, g, streams, stream_bias)
                          : gelu(stream_linear(s, g, streams, stream_bias, order), GeluForm::kTanh);

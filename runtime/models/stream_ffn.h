@@ -1,4 +1,5 @@
-// The feed-forward part of cMoLLM: streams of 1x1 kernels, mixed by soft gates before the nonlinearity.
+// The feed-forward part of cMoLLM: streams of 1x1 kernels, mixed by soft gates before the
+// nonlinearity.
 //
 //   z   = front(u)                                   what the gates read
 //   g   = softmax(W_g z + b_g)                       in fp32
@@ -32,6 +33,8 @@ struct StreamContext {
   std::function<Var(const Var& v)> mean;
   // Takes the gates [rows, N] of a layer and returns `y` carrying their balance loss.
   std::function<Var(const Var& y, const Var& gates)> balance;
+  // Sees the streams' input and kernels [N, F, C], if somebody asks.
+  std::function<void(const Var& s, const Tensor& kernels)> probe = {};
 };
 
 struct FrontEnd {

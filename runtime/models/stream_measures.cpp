@@ -94,8 +94,8 @@ void StreamMeasures::read_gates(std::vector<Reading>& to, const Measures& sums, 
     load.push_back(sums.at(at(unit, k)) / rows);
     squares += load.back() * load.back();
     to.push_back({Metric::kStreamLoad, layer, static_cast<int>(k), load.back()});
-    to.push_back({Metric::kStreamShare, layer, static_cast<int>(k),
-                  sums.at(at(unit, N + k)) / rows});
+    to.push_back(
+        {Metric::kStreamShare, layer, static_cast<int>(k), sums.at(at(unit, N + k)) / rows});
     if (!quiet.empty() && quiet.data<double>()[k] >= kDeadAfter) ++dead;
   }
   const double spread = entropy_of(load), sharp = sums.at(at(unit, 2 * N)) / rows;

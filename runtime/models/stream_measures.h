@@ -1,5 +1,5 @@
-// What a run tells of its streams: how evenly they carry, how sharply gates choose, whether they are
-// alike. Of each unit (a layer, or a span of layers) from sums over the tokens of a step.
+// What a run tells of its streams: how evenly they carry, how sharply gates choose, whether they
+// are alike. Of each unit (a layer, or a span of layers) from sums over the tokens of a step.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace anabranch {
 
-// The places of the sums: one for the auxiliary losses, then for each unit N sums of gates, N counts
-// of largest gates, the sum of entropies, the rows, and the sum and count of branch similarities.
+// The places of the sums: one for the auxiliary losses, then for each unit N sums of gates, N
+// counts of largest gates, the sum of entropies, the rows, and the sum and count of branch
+// similarities.
 class StreamMeasures {
  public:
   StreamMeasures(int64_t units, int64_t streams) : units_(units), streams_(streams) {}

@@ -14,9 +14,9 @@ StreamExpand::StreamExpand(const std::string& prefix, int64_t width, const Cmoll
 }
 
 StreamSpan::StreamSpan(const std::string& prefix, int64_t width, const CmollmKeys& keys)
-    : weights(prefix + "aggregate.", width, keys.streams,
-              keys.agg == Aggregator::kMlp ? StreamWeights::Form::kGelu
-                                           : StreamWeights::Form::kLinear),
+    : weights(
+          prefix + "aggregate.", width, keys.streams,
+          keys.agg == Aggregator::kMlp ? StreamWeights::Form::kGelu : StreamWeights::Form::kLinear),
       mix(prefix + "aggregate.mix", width, width, false, Init::constant(0)),
       proj(prefix + "aggregate.proj", width, width, true, Init::identity()),
       beta(keys.beta) {

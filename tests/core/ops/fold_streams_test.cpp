@@ -21,8 +21,8 @@ TEST(FoldStreams, GradientsAreThoseOfDifferences) {
 TEST(FoldStreams, UnfoldingTurnsBack) {
   const Tensor x = test::random({6, 3}, 1);
   EXPECT_EQ(test::values(unfold_streams(op(x), 2).value()), test::values(x));
-  test::expect_gradients([](const Var& v) { return unfold_streams(v, 3); },
-                         test::random({2, 6}, 1), {});
+  test::expect_gradients([](const Var& v) { return unfold_streams(v, 3); }, test::random({2, 6}, 1),
+                         {});
 }
 
 TEST(FoldStreams, TypesAgree) { test::expect_types_agree(op, test::random({6, 5}, 1), {}); }
