@@ -1,5 +1,6 @@
 #include "core/ops/linear_cross_entropy.h"
 
+#include <cmath>
 #include <numeric>
 
 namespace anabranch {
@@ -22,6 +23,11 @@ void check(const char* op, const Tensor& x, const Tensor& w, const Tensor& targe
   }
 }
 
+void check_softcap(const char* op, double softcap) {
+  AB_CHECK(softcap >= 0 && std::isfinite(softcap), "[", op, "] softcap is ", softcap,
+           " but must be positive, or 0 for none");
+}
+
 void check_seed(const Tensor& dy) {
   dispatch(dy.dtype(), [&]<class T>() {
     const auto seed = static_cast<double>(static_cast<Accumulator<T>>(*dy.data<T>()));
@@ -32,8 +38,10 @@ void check_seed(const Tensor& dy) {
 
 }  // namespace
 
-Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale) {
+Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale,
+                         double softcap) {
   check("linear_cross_entropy", x.value(), w.value, targets);
+  check_softcap("linear_cross_entropy", softcap);
   Tape* tape = x.tape();
   std::vector<double> losses(static_cast<size_t>(targets.count()));
   Tensor dx;
@@ -41,9 +49,9 @@ Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double s
     dx = x.value().like("linear_cross_entropy.dx");
     GradSink dw = Tape::grad(w);
     const cpu::CrossEntropyGradients gradients{scale, &dx, &dw};
-    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, &gradients);
+    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, softcap, &gradients);
   } else {
-    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, nullptr);
+    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, softcap, nullptr);
   }
   const double sum = std::accumulate(losses.begin(), losses.end(), 0.0) * scale;
   Tensor y = x.value().like({1}, accumulator_of(x.dtype()), "loss");
@@ -55,18 +63,26 @@ Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double s
   });
 }
 
-void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets) {
+void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets,
+                  double softcap) {
   check("token_losses", x, w.value, targets);
+  check_softcap("token_losses", softcap);
   AB_CHECK(losses.count() == targets.count() && losses.dtype() == accumulator_of(x.dtype()),
            "[token_losses] losses is ", name_of(losses.dtype()), losses.shape(), " for ",
            targets.count(), " rows");
   std::vector<double> sums(static_cast<size_t>(targets.count()));
-  cpu::linear_cross_entropy(sums, x, w.value, targets, nullptr);
+  cpu::linear_cross_entropy(sums, x, w.value, targets, softcap, nullptr);
   dispatch(losses.dtype(), [&]<class T>() {
     for (size_t n = 0; n < sums.size(); ++n) {
       losses.data<T>()[n] = T(static_cast<Accumulator<T>>(sums[n]));
     }
   });
+}
+
+void cap_logits(Tensor& logits, double softcap) {
+  check_softcap("cap_logits", softcap);
+  AB_CHECK(logits.device().is_cpu(), "[cap_logits] no kernel for this device in this build");
+  if (softcap > 0) cpu::cap_logits(logits, softcap);
 }
 
 }  // namespace anabranch

@@ -6,6 +6,9 @@
 // The loss is a sum whose scale is known beforehand, so dl is known as soon as l is: a piece of
 // rows at a time, the forward makes l, turns it into dl and adds dl's part of both gradients, and
 // no logit is computed twice or kept.
+//
+// With a softcap c the loss is that of c tanh(l / c), as in Gemma 2, and dl has the factor
+// 1 - tanh^2(l / c).
 #pragma once
 
 #include "core/autograd/tape.h"
@@ -18,18 +21,25 @@ namespace anabranch {
 //   w        [V, C]  as x
 //   targets  [N]     int32 in [0, V), or -1 for a row without a loss
 //   scale            factor of the sum: 1 / (target tokens of the whole step), say
+//   softcap          c above; 0 for none
 //   y        [1]     float32, in a float64 run float64; summed in double
 //
 // Writes the gradient of w during the forward, on a tape that runs backward. Keeps dx. Logits are
 // float32 (float64); in a bf16 run dl is bf16. A non-finite logit makes the loss NaN.
-// Throws Error (data) on a target out of range, naming its row; in backward, Error if the gradient
-// that arrives is not 1.
-Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale);
+// Throws Error (data) on a target out of range, naming its row; Error on a negative softcap; in
+// backward, Error if the gradient that arrives is not 1.
+Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale,
+                         double softcap = 0);
 
 // losses[n] = the loss of row n, 0 if it has none.
 //
 //   losses  [N]  float32, in a float64 run float64
-void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets);
+void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets,
+                  double softcap = 0);
+
+// logits <- softcap tanh(logits / softcap), as the loss sees them; 0 leaves them. Any floating
+// type.
+void cap_logits(Tensor& logits, double softcap);
 
 namespace cpu {
 
@@ -45,7 +55,10 @@ int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums);
 
 // Writes the loss of each row to `losses`, and if `gradients` is not null, those.
 void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
-                          const Tensor& targets, const CrossEntropyGradients* gradients);
+                          const Tensor& targets, double softcap,
+                          const CrossEntropyGradients* gradients);
+
+void cap_logits(Tensor& logits, double softcap);
 
 }  // namespace cpu
 }  // namespace anabranch

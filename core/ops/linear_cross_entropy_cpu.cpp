@@ -72,6 +72,30 @@ void multiply(double* x, int64_t n, double factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+// t <- tanh(x / cap), x <- cap t. A non-finite x, which tanh would hide, becomes NaN.
+template <class A>
+[[gnu::always_inline]] inline void capped(A* __restrict x, A* __restrict t, int64_t n, A cap) {
+  const A inverse = A(1) / cap;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    t[i] = tanh_fast(x[i] * inverse);
+    x[i] = cap * t[i] + (x[i] - x[i]);
+  }
+}
+
+AB_CLONES void cap_row(float* x, float* t, int64_t n, float cap) { capped(x, t, n, cap); }
+
+AB_CLONES void cap_row(double* x, double* t, int64_t n, double cap) { capped(x, t, n, cap); }
+
+// dx <- dx (1 - t^2)
+AB_CLONES void cap_gradient(float* dx, const float* t, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dx[i] *= 1.0F - t[i] * t[i];
+}
+
+void cap_gradient(double* dx, const double* t, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dx[i] *= 1.0 - t[i] * t[i];
+}
+
 // Rounds a row of floats to bf16 over its own first half.
 AB_CLONES void round_in_place(float* x, int64_t n) {
   constexpr int64_t kPiece = 1024;
@@ -85,15 +109,24 @@ AB_CLONES void round_in_place(float* x, int64_t n) {
   }
 }
 
-// One row of logits: its loss, and with gradients `scale * (softmax - onehot)` in its place.
+template <class A>
+struct Softcap {
+  A cap;  // 0 for none
+  A* t;   // [V], for tanh(l / cap)
+};
+
+// One row of logits: its loss, and with gradients those of the logits in its place.
 template <class T, class A>
-double finish_row(A* x, int64_t V, int64_t target, const CrossEntropyGradients* gradients) {
+double finish_row(A* x, int64_t V, int64_t target, const CrossEntropyGradients* gradients,
+                  Softcap<A> softcap) {
   double loss = 0, sum = 0;
+  if (target >= 0 && softcap.cap > 0) cap_row(x, softcap.t, V, softcap.cap);
   if (target >= 0) loss = row_loss(x, V, target, sum);
   if (gradients == nullptr) return loss;
   if (target >= 0) {
     multiply(x, V, static_cast<A>(gradients->scale / sum));
     x[target] -= static_cast<A>(gradients->scale);
+    if (softcap.cap > 0) cap_gradient(x, softcap.t, V);
   } else {
     std::fill(x, x + V, A(0));
   }
@@ -103,7 +136,7 @@ double finish_row(A* x, int64_t V, int64_t target, const CrossEntropyGradients* 
 
 template <class T>
 void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32_t* target,
-         const CrossEntropyGradients* gradients) {
+         double softcap, const CrossEntropyGradients* gradients) {
   using A = Accumulator<T>;
   constexpr int64_t kWidening = size_of(kDTypeOf<A>) / size_of(kDTypeOf<T>);
   const int64_t N = std::ssize(losses), C = w.dim(1), V = w.dim(0);
@@ -117,10 +150,16 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
     const T* hidden = x.data<T>() + first * C;
     gemm<T, A>(l, hidden, w.data<T>(),
                {.m = rows, .n = V, .k = C, .transpose_b = true, .ldc = stride});
-    parallel_for(rows, 1, [=](int64_t begin, int64_t end) {
+    parallel_for(rows, 1, [=, &x](int64_t begin, int64_t end) {
+      Softcap<A> cap{A(softcap), nullptr};
+      Tensor tanhs;
+      if (softcap > 0) {
+        tanhs = x.like({V}, kDTypeOf<A>, "softcap");
+        cap.t = tanhs.data<A>();
+      }
       for (int64_t r = begin; r < end; ++r) {
         losses[static_cast<size_t>(first + r)] =
-            finish_row<T>(l + r * stride, V, target[first + r], gradients);
+            finish_row<T>(l + r * stride, V, target[first + r], gradients, cap);
       }
     });
     if (gradients == nullptr) continue;
@@ -149,8 +188,27 @@ int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums) {
 }
 
 void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
-                          const Tensor& targets, const CrossEntropyGradients* gradients) {
-  dispatch(x.dtype(), [&]<class T>() { run<T>(losses, x, w, targets.data<int32_t>(), gradients); });
+                          const Tensor& targets, double softcap,
+                          const CrossEntropyGradients* gradients) {
+  dispatch(x.dtype(),
+           [&]<class T>() { run<T>(losses, x, w, targets.data<int32_t>(), softcap, gradients); });
+}
+
+void cap_logits(Tensor& logits, double softcap) {
+  dispatch(logits.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    constexpr int64_t kPiece = 1024;
+    T* at = logits.data<T>();
+    parallel_for(logits.count(), kPiece, [=](int64_t begin, int64_t end) {
+      A l[kPiece], t[kPiece];
+      for (int64_t first = begin; first < end; first += kPiece) {
+        const int64_t n = std::min(kPiece, end - first);
+        for (int64_t i = 0; i < n; ++i) l[i] = static_cast<A>(at[first + i]);
+        cap_row(l, t, n, A(softcap));
+        for (int64_t i = 0; i < n; ++i) at[first + i] = T(l[i]);
+      }
+    });
+  });
 }
 
 }  // namespace anabranch::cpu

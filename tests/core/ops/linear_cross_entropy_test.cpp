@@ -38,32 +38,66 @@ TEST(LinearCrossEntropy, EqualsTheEquation) {
   test::expect_near(w.grad, {0.125, -0.25, 0.125}, test::op_tolerance(DType::kF64), "dw");
 }
 
+void expect_right_gradients(int64_t N, double softcap) {
+  Param w = param("w", test::random({11, 5}, 1));
+  Tensor x = test::random({N, 5}, 2);
+  const Tensor targets = some_targets(N, 11);
+  Tape tape;
+  const Var leaf = tape.input(x);
+  tape.backward(linear_cross_entropy(leaf, w, targets, 0.3, softcap));
+  const auto at = [&](Tensor& t, int64_t i, double step) {
+    const double kept = t.data<double>()[i];
+    t.data<double>()[i] = kept + step;
+    const double y = *linear_cross_entropy(x, w, targets, 0.3, softcap).value().data<double>();
+    t.data<double>()[i] = kept;
+    return y;
+  };
+  const auto check = [&](Tensor& t, const Tensor& gradient, const char* name) {
+    std::vector<double> want;
+    constexpr double h = 1e-3;
+    for (int64_t i = 0; i < t.count(); ++i) {
+      want.push_back((8 * (at(t, i, h) - at(t, i, -h)) - (at(t, i, 2 * h) - at(t, i, -2 * h))) /
+                     (12 * h));
+    }
+    test::expect_near(gradient, want, test::kGradCheck, name);
+  };
+  check(x, tape.take_grad(leaf), "dx");
+  check(w.value, w.grad, "dw");
+}
+
 TEST(LinearCrossEntropy, Gradients) {
   for (const int64_t N : {1, 7, 33}) {
-    Param w = param("w", test::random({11, 5}, 1));
-    Tensor x = test::random({N, 5}, 2);
-    const Tensor targets = some_targets(N, 11);
-    Tape tape;
-    const Var leaf = tape.input(x);
-    tape.backward(linear_cross_entropy(leaf, w, targets, 0.3));
-    const auto at = [&](Tensor& t, int64_t i, double step) {
-      const double kept = t.data<double>()[i];
-      t.data<double>()[i] = kept + step;
-      const double y = *linear_cross_entropy(x, w, targets, 0.3).value().data<double>();
-      t.data<double>()[i] = kept;
-      return y;
-    };
-    const auto check = [&](Tensor& t, const Tensor& gradient, const char* name) {
-      std::vector<double> want;
-      constexpr double h = 1e-3;
-      for (int64_t i = 0; i < t.count(); ++i) {
-        want.push_back((8 * (at(t, i, h) - at(t, i, -h)) - (at(t, i, 2 * h) - at(t, i, -2 * h))) /
-                       (12 * h));
-      }
-      test::expect_near(gradient, want, test::kGradCheck, name);
-    };
-    check(x, tape.take_grad(leaf), "dx");
-    check(w.value, w.grad, "dw");
+    for (const double softcap : {0.0, 0.7, 15.0}) expect_right_gradients(N, softcap);
+  }
+}
+
+TEST(LinearCrossEntropy, TheLossOfCappedLogits) {
+  // Logits 0, 2, -1 capped at 0.5.
+  Param w = param("w", Tensor::of<double>({3, 1}, {0, 2, -1}));
+  const Tensor x = Tensor::of<double>({1, 1}, {1}), targets = Tensor::of<int32_t>({1}, {1});
+  const double l1 = 0.5 * std::tanh(4.0), l2 = 0.5 * std::tanh(-2.0);
+  const double want = std::log(1 + std::exp(l1) + std::exp(l2)) - l1;
+  EXPECT_NEAR(test::values(linear_cross_entropy(x, w, targets, 2, 0.5).value())[0], 2 * want,
+              1e-14);
+  Tensor losses({1}, DType::kF64), logits = Tensor::of<double>({3}, {0, 2, -1});
+  token_losses(losses, x, w, targets, 0.5);
+  EXPECT_NEAR(test::values(losses)[0], want, 1e-14);
+  cap_logits(logits, 0);
+  EXPECT_EQ(test::values(logits), (std::vector<double>{0, 2, -1}));
+  cap_logits(logits, 0.5);
+  test::expect_near(logits, {0, l1, l2}, test::op_tolerance(DType::kF64), "capped");
+}
+
+TEST(LinearCrossEntropy, CappedLogitsOfAnyTypeAreNearFloat64) {
+  for (const int64_t n : {1, 1023, 5000}) {
+    const Tensor raw = test::random({n}, 3, DType::kBF16);
+    Tensor want = test::cast(raw, DType::kF64);
+    cap_logits(want, 0.5);
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      Tensor got = test::cast(raw, type);
+      cap_logits(got, 0.5);
+      test::expect_near(got, test::values(want), test::op_tolerance(type), "capped");
+    }
   }
 }
 
@@ -72,24 +106,27 @@ struct Results {
   Tensor dx, dw;
 };
 
-Results run(DType type, int64_t N, int64_t V, bool recomputed = false) {
+Results run(DType type, int64_t N, int64_t V, bool recomputed = false, double softcap = 0) {
   Param w = param("w", test::cast(test::random({V, 33}, 1, DType::kBF16), type));
   w.grad = test::full({V, 33}, 0.25, accumulator_of(type));
   w.fresh = N % 2 == 0;  // both ways of the sink
   Tape tape;
   const Var x = tape.input(test::cast(test::random({N, 33}, 2, DType::kBF16), type));
   const Tensor targets = some_targets(N, V);
-  const auto loss = [&](const Var& v) { return linear_cross_entropy(v, w, targets, 0.125); };
+  const auto loss = [&](const Var& v) {
+    return linear_cross_entropy(v, w, targets, 0.125, softcap);
+  };
   const Var y = recomputed ? recompute(x, loss) : loss(x);
   tape.backward(y);
   return {test::values(y.value())[0], tape.take_grad(x), w.grad};
 }
 
 TEST(LinearCrossEntropy, LowerPrecisionIsNearFloat64) {
-  for (const int64_t N : {1, 33, 1100}) {  // up to two chunks
-    const Results want = run(DType::kF64, N, 517);
+  // Up to two chunks.
+  for (const auto& [N, softcap] : {std::pair(1, 0.0), {33, 0.0}, {1100, 0.0}, {1100, 1.5}}) {
+    const Results want = run(DType::kF64, N, 517, false, softcap);
     for (const DType type : {DType::kF32, DType::kBF16}) {
-      const Results got = run(type, N, 517);
+      const Results got = run(type, N, 517, false, softcap);
       const test::Tolerance near = test::op_tolerance(type);
       EXPECT_NEAR(got.loss, want.loss, near.relative * want.loss + near.absolute);
       test::expect_near(got.dx, test::values(want.dx), near, "dx");
@@ -176,8 +213,10 @@ TEST(LinearCrossEntropy, NonFiniteInputMakesTheLossNaN) {
       Param w = param("w", test::random({70, 3}, 1, type));
       const Tensor x = test::cast(Tensor::of<float>({1, 3}, {0, bad, 0}), type);
       const Tensor targets = Tensor::of<int32_t>({1}, {5});
-      EXPECT_TRUE(std::isnan(test::values(linear_cross_entropy(x, w, targets, 1).value())[0]))
-          << name_of(type) << " " << bad;
+      for (const double softcap : {0.0, 15.0}) {
+        const Var y = linear_cross_entropy(x, w, targets, 1, softcap);
+        EXPECT_TRUE(std::isnan(test::values(y.value())[0])) << name_of(type) << " " << bad;
+      }
     }
   }
 }
@@ -209,6 +248,7 @@ TEST(LinearCrossEntropy, RefusesBadTargetsAndSeeds) {
     }
   }
   EXPECT_THROW(linear_cross_entropy(x, w, Tensor::of<int32_t>({1}, {0}), 1), Error);
+  EXPECT_THROW(linear_cross_entropy(x, w, Tensor::of<int32_t>({2}, {0, 1}), 1, -15), Error);
   Tape tape;
   const Var y = linear_cross_entropy(tape.input(x), w, Tensor::of<int32_t>({2}, {0, 1}), 1);
   EXPECT_THROW(tape.backward(y, Tensor::of<double>({1}, {2})), Error);

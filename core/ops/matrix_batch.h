@@ -1,0 +1,69 @@
+// What the optimizers of whole matrices share: batches, momentum, sums along an axis, and the step.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+// Equal matrices that lie one behind the other.
+struct MatrixBatch {
+  int64_t count, rows, cols;
+
+  [[nodiscard]] int64_t longer() const { return rows > cols ? rows : cols; }
+
+  [[nodiscard]] int64_t shorter() const { return rows > cols ? cols : rows; }
+
+  // Matrix `index` of a tensor [count, rows, cols] or, if there is one, [rows, cols].
+  [[nodiscard]] Tensor at(const Tensor& t, int64_t index) const {
+    return t.view(index * rows * cols, {rows, cols});
+  }
+};
+
+// The part of a step that does not depend on how the direction is made.
+//
+//   v = (1 - momentum) g + momentum m', or m' without nesterov;  g the gradient times grad_scale
+//   m' = m + (1 - momentum) (g - m)
+//   w <- w - rate u - decay w, the decay only where u w >= 0 if it is cautious
+struct MatrixStep {
+  double rate = 0, decay = 0, momentum = 0, grad_scale = 1;
+  bool nesterov = true, cautious = false;
+};
+
+// The tensors of one: all float32 or all float64, of equal shapes.
+struct MatrixState {
+  Tensor &master, &m;
+  const Tensor& grad;
+  Tensor* value;  // receives the rounded master: bfloat16; may be null
+};
+
+// The batch that `t` is; throws Error that names `op` unless it is [rows, cols] or [S, rows, cols].
+MatrixBatch matrix_batch(const char* op, const Tensor& t);
+
+// Throws Error that names `op` if the tensors do not fit each other or the type of the products.
+void check_matrix_state(const char* op, const MatrixState& state, DType compute);
+
+namespace cpu {
+
+// Calls body(i) for every matrix: small ones at once, each on one thread; others one by one, on
+// all threads. Which it is depends on the shape alone, so a matrix gives the same alone as among
+// others, and a small one the same for any number of threads.
+void each_matrix(const MatrixBatch& batch, const std::function<void(int64_t)>& body);
+
+// v of one matrix; leaves m as it is.
+void momentum_direction(Tensor& v, const Tensor& m, const Tensor& grad, const MatrixStep& step);
+
+// squares[i] = the sum of squares of row i, or of column i. x [rows, cols], float32 or float64.
+void axis_squares(std::span<double> squares, const Tensor& x, bool of_rows);
+
+// to = from with row i, or column i, times factors[i], which are rounded to the type of `from`.
+void scale_axis(Tensor& to, const Tensor& from, std::span<const double> factors, bool of_rows);
+
+// m <- m' and the step of w along u, for matrix `index`.
+void matrix_step(const MatrixState& state, const MatrixBatch& batch, int64_t index, const Tensor& u,
+                 const MatrixStep& step);
+
+}  // namespace cpu
+}  // namespace anabranch
