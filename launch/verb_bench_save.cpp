@@ -101,9 +101,9 @@ void print(const SaveBench& b, int ranks) {
 
 int run(const SaveWish& wish, StopRequest& stop, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  require_memory(
-      training_memory(*make_model(config, wish.model.vocabulary), process.world().size()),
-      process.topology().local_size);
+  require_memory(training_memory(*make_model(config, wish.model.vocabulary), process.world().size(),
+                                 config.optim.matrix),
+                 process.topology().local_size);
   const SharedFolder folder(wish.dir, process);
   const std::optional<SaveBench> result =
       bench_save(config, {wish.model.vocabulary, folder.path(), wish.steps, wish.saves},

@@ -71,8 +71,8 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
 
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  MemoryNeed need =
-      training_memory(*make_model(config, wish.model.vocabulary), process.world().size());
+  MemoryNeed need = training_memory(*make_model(config, wish.model.vocabulary),
+                                    process.world().size(), config.optim.matrix);
   need.save = 0;  // nothing is saved
   require_memory(need, process.topology().local_size);
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,

@@ -35,7 +35,7 @@ std::string check_data(const Config& config, int64_t ranks) {
   const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
   const auto model = make_model(config, dataset.tokenizer().vocab_size);
   try {
-    require_memory(training_memory(*model, static_cast<int>(ranks)));
+    require_memory(training_memory(*model, static_cast<int>(ranks), config.optim.matrix));
   } catch (const Error& error) {  // the machine that trains may be another
     std::cerr << "anabranch: warning: " << error.what() << "\n";
   }

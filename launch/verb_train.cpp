@@ -156,7 +156,7 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
     announce(config, process, plan);
     dataset.emplace(Dataset::open(config.data.path));
     require_memory(training_memory(*make_model(config, dataset->tokenizer().vocab_size),
-                                   process.world().size()),
+                                   process.world().size(), config.optim.matrix),
                    process.topology().local_size);
     job.on_start = [&] { keep_origin(config, *dataset, directory); };
     telemetry.emplace(config, directory, source_names(*dataset), process.world().size(),

@@ -63,14 +63,16 @@ MemoryNeed weights_memory(Model& model) {
   return need;
 }
 
-MemoryNeed training_memory(Model& model, int ranks) {
+MemoryNeed training_memory(Model& model, int ranks, MatrixOptimizer matrix) {
   MemoryNeed need = weights_memory(model);
   model.visit([&](const Param& w) {
     const double one = static_cast<double>(w.shape.count()) *
                        static_cast<double>(size_of(accumulator_of(w.compute)));
     need.gradients += one;
-    need.moments += 2 * one;
-    need.save += 3 * one / ranks;  // weights and moments, of which each rank writes a part
+    const bool whole = matrix != MatrixOptimizer::kAdamw && w.owner == Owner::kMatrix;
+    const int moments = whole ? 1 : 2;
+    need.moments += moments * one;
+    need.save += (1 + moments) * one / ranks;  // of which each rank writes a part
   });
   return need;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "runtime/config/values.h"
 #include "runtime/models/model.h"
 
 namespace anabranch {
@@ -19,8 +20,10 @@ struct MemoryNeed {
   [[nodiscard]] double total() const { return weights + gradients + moments + save; }
 };
 
-// To train the model as one of `ranks`; and only to run it.
-MemoryNeed training_memory(Model& model, int ranks);
+// To train the model as one of `ranks`, with a matrix optimizer if there is one; and only to run
+// it.
+MemoryNeed training_memory(Model& model, int ranks,
+                           MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
 MemoryNeed weights_memory(Model& model);
 
 // This machine's memory in bytes, or what its control groups leave this process of it.

@@ -5,12 +5,35 @@
 #include <utility>
 
 #include "core/ops/adamw.h"
+#include "core/ops/aurora.h"
+#include "core/ops/muon.h"
 #include "core/ops/squared_norm.h"
 
 namespace anabranch {
+namespace {
+
+// A parameter's matrices [S, rows, columns].
+Shape stacked(const Param& w) {
+  const int64_t columns = w.shape[-1], rows = w.shape.count() / (columns * w.matrices);
+  AB_CHECK(w.matrices * rows * columns == w.shape.count(), w.name, " of shape ", w.shape,
+           " does not hold ", w.matrices, " equal matrices");
+  return {w.matrices, rows, columns};
+}
+
+}  // namespace
 
 Optimizer::Optimizer(FlatStore& store, const Config& config)
-    : store_(store), config_(config.optim), rates_(config) {}
+    : store_(store), config_(config.optim), rates_(config) {
+  if (config_.matrix != MatrixOptimizer::kMuon) return;
+  for (const FlatStore::Entry& entry : store_.entries()) {
+    const Param& w = *entry.param;
+    if (w.owner != Owner::kMatrix) continue;
+    const Shape s = stacked(w);
+    Tensor scales = w.master.like({s[0], std::max(s[1], s[2])}, w.master.dtype(), "moments");
+    scales.fill_zero();
+    scales_.emplace(&w, scales);
+  }
+}
 
 double Optimizer::grad_norm() const {
   double square = 0;
@@ -28,7 +51,11 @@ void Optimizer::step(int64_t step, double grad_norm) {
     const Rate rate = rates_.of(*entry.param, step);
     if (rate.frozen) continue;
     if (entry.param->role == Role::kKappa && !std::exchange(kappa_moves, true)) ++kappa_updates_;
-    step_adamw(entry, rate, scale);
+    if (entry.param->owner == Owner::kMatrix) {
+      step_matrix(entry, rate, scale);
+    } else {
+      step_adamw(entry, rate, scale);
+    }
   }
 }
 
@@ -40,6 +67,42 @@ void Optimizer::step_adamw(const FlatStore::Entry& entry, const Rate& rate, doub
   Tensor m = store_.m(entry), v = store_.v(entry);
   Tensor* rounded = w.value.shares(w.master) ? nullptr : &w.value;
   adamw(w.master, m, v, w.grad, rounded, step);
+}
+
+void Optimizer::step_matrix(const FlatStore::Entry& entry, const Rate& rate, double grad_scale) {
+  Param& w = *entry.param;
+  const Shape shape = stacked(w);
+  Tensor master = w.master.reshape(shape), m = store_.m(entry).reshape(shape);
+  Tensor rounded = w.value.reshape(shape);
+  Tensor* value = w.value.shares(w.master) ? nullptr : &rounded;
+  const Tensor grad = w.grad.reshape(shape);
+  if (config_.matrix == MatrixOptimizer::kMuon) {
+    MuonStep step;
+    step.lr = rate.lr;
+    step.momentum = rate.beta1;
+    step.weight_decay = rate.weight_decay;
+    step.grad_scale = grad_scale;
+    step.compute = w.value.dtype();
+    rejected_ += muon(master, m, scales_.at(&w), grad, value, step);
+    return;
+  }
+  AuroraStep step;
+  step.lr = rate.lr;
+  step.momentum = rate.beta1;
+  step.weight_decay = rate.weight_decay;
+  step.iterations = static_cast<int>(config_.aurora_rounds);
+  step.beta = config_.aurora_balance;
+  step.shape_scale = config_.matrix_scale == MatrixScale::kRms ? AuroraStep::ShapeScale::kRms
+                                                               : AuroraStep::ShapeScale::kAspect;
+  step.grad_scale = grad_scale;
+  step.compute = w.value.dtype();
+  step.form = PolarForm::simple_quintic(static_cast<int>(config_.polar_steps));
+  rejected_ += aurora(master, m, grad, value, step);
+}
+
+Tensor Optimizer::scales(const Param& w) const {
+  const auto found = scales_.find(&w);
+  return found == scales_.end() ? Tensor() : found->second;
 }
 
 std::vector<double> Optimizer::counts() const {

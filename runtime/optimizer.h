@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "parallel/flat_store.h"
@@ -9,8 +10,8 @@
 
 namespace anabranch {
 
-// AdamW with decoupled weight decay on the parameters that ask for it.
-// Source: Loshchilov & Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2.
+// AdamW with decoupled weight decay on the parameters that ask for it, and Muon or Aurora for the
+// matrices that a store says they own. Equations and sources: core/ops/adamw.h, muon.h, aurora.h.
 class Optimizer {
  public:
   // Keeps references.
@@ -31,13 +32,21 @@ class Optimizer {
   [[nodiscard]] std::vector<double> counts() const;
   void set_counts(const std::vector<double>& counts);
 
+  // Muon's row or column moments of a parameter; empty if it has none. Part of a checkpoint.
+  [[nodiscard]] Tensor scales(const Param& w) const;
+
+  // Matrices whose updates were not finite, and so not made.
+  [[nodiscard]] int64_t rejected() const { return rejected_; }
+
  private:
   void step_adamw(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
+  void step_matrix(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
 
   FlatStore& store_;
   const OptimConfig& config_;
   Rates rates_;
-  int64_t updates_ = 0, kappa_updates_ = 0;
+  int64_t updates_ = 0, kappa_updates_ = 0, rejected_ = 0;
+  std::unordered_map<const Param*, Tensor> scales_;  // never iterated
 };
 
 }  // namespace anabranch

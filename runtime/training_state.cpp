@@ -8,6 +8,8 @@ namespace {
 
 const char* const kFirstMoment = "adamw.m/";
 const char* const kSecondMoment = "adamw.v/";
+const char* const kMomentum = "matrix.m/";
+const char* const kScales = "muon.s/";
 
 // Without a matrix optimizer every parameter belongs to AdamW.
 std::vector<Param*> owned(std::vector<Param*> params, MatrixOptimizer matrix) {
@@ -65,9 +67,13 @@ std::vector<StateItem> TrainingState::items() const {
   };
   for (const FlatStore::Entry& entry : store_.entries()) add("", *entry.param, entry.param->master);
   for (const FlatStore::Entry& entry : store_.entries()) {
-    add(kFirstMoment, *entry.param, store_.m(entry));
-    const Tensor v = store_.v(entry);
+    const bool matrix = entry.param->owner == Owner::kMatrix;
+    add(matrix ? kMomentum : kFirstMoment, *entry.param, store_.m(entry));
+    const Tensor v = store_.v(entry), scales = optimizer_.scales(*entry.param);
     if (!v.empty()) add(kSecondMoment, *entry.param, v);
+    if (!scales.empty()) {
+      items.push_back({kScales + entry.param->name, scales.shape(), 0, scales});
+    }
   }
   const std::vector<StateItem> buffers = buffers_of(model_);
   items.insert(items.end(), buffers.begin(), buffers.end());

@@ -23,7 +23,7 @@ struct OptimConfig {
   // matrices
   MatrixOptimizer matrix = MatrixOptimizer::kAdamw;
   double matrix_lr = 0.02, matrix_weight_decay = 0, momentum = 0.95;
-  int64_t momentum_warmup_steps = 0, polar_steps = 0, aurora_rounds = 2;
+  int64_t momentum_warmup_steps = 0, polar_steps = 12, aurora_rounds = 2;
   double aurora_balance = 0.5;
   MatrixScale matrix_scale = MatrixScale::kAspect;
   // how rates follow sizes
@@ -78,8 +78,8 @@ struct OptimConfig {
     f("momentum", momentum, 0.0, 0.999999, "their momentum");
     f("momentum_warmup_steps", momentum_warmup_steps, int64_t{0}, kMaxCount,
       "steps over which it rises from 0.85");
-    f("polar_steps", polar_steps, int64_t{0}, int64_t{64},
-      "iterations of the orthogonalisation; 0: 5 for muon, 12 for aurora");
+    f("polar_steps", polar_steps, int64_t{1}, int64_t{64},
+      "iterations of aurora's orthogonalisation");
     f("aurora_rounds", aurora_rounds, int64_t{1}, int64_t{16}, "orthogonalisations of an update");
     f("aurora_balance", aurora_balance, 0.0, 1.0, "exponent of the row balancing between them");
     f("matrix_scale", matrix_scale,

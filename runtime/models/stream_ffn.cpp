@@ -14,16 +14,15 @@ namespace {
 
 const Init kInit = Init::normal(kGpt2InitStd);
 
-// Xavier's uniform bound, as the paper has it for the kernels.
-Init xavier(int64_t in, int64_t out) {
-  return Init::uniform(static_cast<float>(std::sqrt(6.0 / static_cast<double>(in + out))));
-}
-
 bool reads_context(GateVariant variant) {
   return variant == GateVariant::kContextAware || variant == GateVariant::kAdaptive;
 }
 
 }  // namespace
+
+Init xavier(int64_t in, int64_t out) {
+  return Init::uniform(static_cast<float>(std::sqrt(6.0 / static_cast<double>(in + out))));
+}
 
 FrontEnd::FrontEnd(const std::string& prefix, int64_t width, const CmollmKeys& keys)
     : variant(keys.variant) {

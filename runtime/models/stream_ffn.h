@@ -27,6 +27,9 @@
 
 namespace anabranch {
 
+// Xavier's uniform initialisation, which the paper has for the streams' kernels.
+Init xavier(int64_t in, int64_t out);
+
 // What a layer of streams is given beside its input: how to average over the past, and what to do
 // with gates.
 struct StreamContext {

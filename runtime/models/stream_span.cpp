@@ -10,7 +10,7 @@ namespace anabranch {
 StreamExpand::StreamExpand(const std::string& prefix, int64_t width, const CmollmKeys& keys)
     : front(prefix + ".", width, keys) {
   if (keys.variant != GateVariant::kLinear) return;
-  plain.emplace(prefix, width, width, true, Init::normal(kGpt2InitStd));
+  plain.emplace(prefix, width, width, true, xavier(width, width));
 }
 
 StreamSpan::StreamSpan(const std::string& prefix, int64_t width, const CmollmKeys& keys)
