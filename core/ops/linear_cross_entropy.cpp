@@ -32,7 +32,8 @@ void check_seed(const Tensor& dy) {
 
 }  // namespace
 
-Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale) {
+Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale,
+                         double softcap) {
   check("linear_cross_entropy", x.value(), w.value, targets);
   Tape* tape = x.tape();
   std::vector<double> losses(static_cast<size_t>(targets.count()));
@@ -41,9 +42,9 @@ Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double s
     dx = x.value().like("linear_cross_entropy.dx");
     GradSink dw = Tape::grad(w);
     const cpu::CrossEntropyGradients gradients{scale, &dx, &dw};
-    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, &gradients);
+    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, &gradients, softcap);
   } else {
-    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, nullptr);
+    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, nullptr, softcap);
   }
   const double sum = std::accumulate(losses.begin(), losses.end(), 0.0) * scale;
   Tensor y = x.value().like({1}, accumulator_of(x.dtype()), "loss");
@@ -55,18 +56,27 @@ Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double s
   });
 }
 
-void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets) {
+void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets,
+                  double softcap) {
   check("token_losses", x, w.value, targets);
   AB_CHECK(losses.count() == targets.count() && losses.dtype() == accumulator_of(x.dtype()),
            "[token_losses] losses is ", name_of(losses.dtype()), losses.shape(), " for ",
            targets.count(), " rows");
   std::vector<double> sums(static_cast<size_t>(targets.count()));
-  cpu::linear_cross_entropy(sums, x, w.value, targets, nullptr);
+  cpu::linear_cross_entropy(sums, x, w.value, targets, nullptr, softcap);
   dispatch(losses.dtype(), [&]<class T>() {
     for (size_t n = 0; n < sums.size(); ++n) {
       losses.data<T>()[n] = T(static_cast<Accumulator<T>>(sums[n]));
     }
   });
+}
+
+void cap_logits(Tensor& logits, double cap) {
+  if (cap == 0) return;
+  AB_CHECK(logits.dtype() == accumulator_of(logits.dtype()), "[cap_logits] the logits are ",
+           name_of(logits.dtype()), " but must be float32 or float64");
+  AB_CHECK(logits.device().is_cpu(), "[cap_logits] no kernel for this device in this build");
+  cpu::cap_logits(logits, cap);
 }
 
 }  // namespace anabranch

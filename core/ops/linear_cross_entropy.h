@@ -1,7 +1,8 @@
 // The loss of a language model from the last hidden state, without all logits at once.
 //
-//   l = x w^T,   y = scale * sum over rows n with target[n] >= 0 of -log softmax(l[n])[target[n]]
-//   dl[n] = scale * (softmax(l[n]) - onehot(target[n])),   dx = dl w,   dw (+)= dl^T x
+//   l = x w^T, or cap tanh(x w^T / cap),   y = scale * sum over rows n with target[n] >= 0 of -log
+//   softmax(l[n])[target[n]] dl[n] = scale * (softmax(l[n]) - onehot(target[n])), with a cap times
+//   1 - (l / cap)^2, dx = dl w,   dw (+)= dl^T x
 //
 // The loss is a sum whose scale is known beforehand, so dl is known as soon as l is: a piece of
 // rows at a time, the forward makes l, turns it into dl and adds dl's part of both gradients, and
@@ -18,18 +19,24 @@ namespace anabranch {
 //   w        [V, C]  as x
 //   targets  [N]     int32 in [0, V), or -1 for a row without a loss
 //   scale            factor of the sum: 1 / (target tokens of the whole step), say
+//   softcap          the cap of the logits; 0: none
 //   y        [1]     float32, in a float64 run float64; summed in double
 //
 // Writes the gradient of w during the forward, on a tape that runs backward. Keeps dx. Logits are
 // float32 (float64); in a bf16 run dl is bf16. A non-finite logit makes the loss NaN.
 // Throws Error (data) on a target out of range, naming its row; in backward, Error if the gradient
 // that arrives is not 1.
-Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale);
+Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale,
+                         double softcap = 0);
 
 // losses[n] = the loss of row n, 0 if it has none.
 //
 //   losses  [N]  float32, in a float64 run float64
-void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets);
+void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor& targets,
+                  double softcap = 0);
+
+// logits <- cap tanh(logits / cap); a cap of 0 leaves them as they are.
+void cap_logits(Tensor& logits, double cap);
 
 namespace cpu {
 
@@ -45,7 +52,9 @@ int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums);
 
 // Writes the loss of each row to `losses`, and if `gradients` is not null, those.
 void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
-                          const Tensor& targets, const CrossEntropyGradients* gradients);
+                          const Tensor& targets, const CrossEntropyGradients* gradients,
+                          double softcap);
+void cap_logits(Tensor& logits, double cap);
 
 }  // namespace cpu
 }  // namespace anabranch

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "core/base/build.h"
 #include "core/base/parallel_for.h"
@@ -72,6 +73,32 @@ void multiply(double* x, int64_t n, double factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+// x <- cap tanh(x / cap), and the slope of that.
+template <class A>
+[[gnu::always_inline]] inline void cap_values(A* x, A* slope, int64_t n, A cap) {
+  const A inverse = A(1) / cap;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const A t = tanh_fast(x[i] * inverse);
+    x[i] = cap * t;
+    slope[i] = A(1) - t * t;
+  }
+}
+
+AB_CLONES void cap_row(float* x, float* slope, int64_t n, float cap) {
+  cap_values(x, slope, n, cap);
+}
+
+void cap_row(double* x, double* slope, int64_t n, double cap) { cap_values(x, slope, n, cap); }
+
+AB_CLONES void multiply_by(float* x, const float* factors, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factors[i];
+}
+
+void multiply_by(double* x, const double* factors, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factors[i];
+}
+
 // Rounds a row of floats to bf16 over its own first half.
 AB_CLONES void round_in_place(float* x, int64_t n) {
   constexpr int64_t kPiece = 1024;
@@ -87,13 +114,19 @@ AB_CLONES void round_in_place(float* x, int64_t n) {
 
 // One row of logits: its loss, and with gradients `scale * (softmax - onehot)` in its place.
 template <class T, class A>
-double finish_row(A* x, int64_t V, int64_t target, const CrossEntropyGradients* gradients) {
+double finish_row(A* x, int64_t V, int64_t target, const CrossEntropyGradients* gradients, A cap) {
   double loss = 0, sum = 0;
+  std::vector<A> slope;
+  if (cap != 0 && target >= 0) {
+    slope.resize(static_cast<size_t>(V));
+    cap_row(x, slope.data(), V, cap);
+  }
   if (target >= 0) loss = row_loss(x, V, target, sum);
   if (gradients == nullptr) return loss;
   if (target >= 0) {
     multiply(x, V, static_cast<A>(gradients->scale / sum));
     x[target] -= static_cast<A>(gradients->scale);
+    if (cap != 0) multiply_by(x, slope.data(), V);
   } else {
     std::fill(x, x + V, A(0));
   }
@@ -103,7 +136,7 @@ double finish_row(A* x, int64_t V, int64_t target, const CrossEntropyGradients* 
 
 template <class T>
 void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32_t* target,
-         const CrossEntropyGradients* gradients) {
+         const CrossEntropyGradients* gradients, double softcap) {
   using A = Accumulator<T>;
   constexpr int64_t kWidening = size_of(kDTypeOf<A>) / size_of(kDTypeOf<T>);
   const int64_t N = std::ssize(losses), C = w.dim(1), V = w.dim(0);
@@ -120,7 +153,7 @@ void run(std::span<double> losses, const Tensor& x, const Tensor& w, const int32
     parallel_for(rows, 1, [=](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         losses[static_cast<size_t>(first + r)] =
-            finish_row<T>(l + r * stride, V, target[first + r], gradients);
+            finish_row<T>(l + r * stride, V, target[first + r], gradients, static_cast<A>(softcap));
       }
     });
     if (gradients == nullptr) continue;
@@ -149,8 +182,22 @@ int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums) {
 }
 
 void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tensor& w,
-                          const Tensor& targets, const CrossEntropyGradients* gradients) {
-  dispatch(x.dtype(), [&]<class T>() { run<T>(losses, x, w, targets.data<int32_t>(), gradients); });
+                          const Tensor& targets, const CrossEntropyGradients* gradients,
+                          double softcap) {
+  dispatch(x.dtype(),
+           [&]<class T>() { run<T>(losses, x, w, targets.data<int32_t>(), gradients, softcap); });
+}
+
+void cap_logits(Tensor& logits, double cap) {
+  const int64_t V = logits.dim(-1), rows = V == 0 ? 0 : logits.count() / V;
+  dispatch(logits.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    A* l = logits.data<A>();
+    parallel_for(rows, 1, [=](int64_t begin, int64_t end) {
+      std::vector<A> slope(static_cast<size_t>(V));
+      for (int64_t r = begin; r < end; ++r) cap_row(l + r * V, slope.data(), V, A(cap));
+    });
+  });
 }
 
 }  // namespace anabranch::cpu

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "runtime/models/altup.h"
 #include "runtime/models/gpt2.h"
+#include "runtime/models/kappa_moe.h"
 
 namespace anabranch {
 namespace {
@@ -22,6 +23,19 @@ Gpt2Options gpt2_options(const Config& config, int64_t vocabulary) {
           compute_type(config.train.precision)};
 }
 
+KappaOptions kappa_options(const Config& config, int64_t vocabulary) {
+  const ModelConfig& m = config.model;
+  return {m.layers,
+          m.width,
+          m.heads,
+          m.context,
+          vocabulary,
+          m.ffn_width,
+          mixture_layers(m.kappa, m.layers),
+          m.recompute,
+          compute_type(config.train.precision)};
+}
+
 std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
   const ModelConfig& m = config.model;
   switch (m.type) {
@@ -29,6 +43,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
       return std::make_unique<Gpt2>(gpt2_options(config, vocabulary));
     case ModelType::kAltup:
       return std::make_unique<Altup>(gpt2_options(config, vocabulary), m.altup);
+    case ModelType::kKappaMoe:
+      return std::make_unique<KappaMoe>(kappa_options(config, vocabulary), m.kappa);
     default:
       break;
   }

@@ -39,17 +39,17 @@ TEST(LinearCrossEntropy, EqualsTheEquation) {
 }
 
 TEST(LinearCrossEntropy, Gradients) {
-  for (const int64_t N : {1, 7, 33}) {
+  for (const auto& [N, cap] : {std::pair{1, 0.0}, {7, 0.0}, {33, 0.0}, {7, 1.5}}) {
     Param w = param("w", test::random({11, 5}, 1));
     Tensor x = test::random({N, 5}, 2);
     const Tensor targets = some_targets(N, 11);
     Tape tape;
     const Var leaf = tape.input(x);
-    tape.backward(linear_cross_entropy(leaf, w, targets, 0.3));
-    const auto at = [&](Tensor& t, int64_t i, double step) {
+    tape.backward(linear_cross_entropy(leaf, w, targets, 0.3, cap));
+    const auto at = [&, most = cap](Tensor& t, int64_t i, double step) {
       const double kept = t.data<double>()[i];
       t.data<double>()[i] = kept + step;
-      const double y = *linear_cross_entropy(x, w, targets, 0.3).value().data<double>();
+      const double y = *linear_cross_entropy(x, w, targets, 0.3, most).value().data<double>();
       t.data<double>()[i] = kept;
       return y;
     };
@@ -65,6 +65,20 @@ TEST(LinearCrossEntropy, Gradients) {
     check(x, tape.take_grad(leaf), "dx");
     check(w.value, w.grad, "dw");
   }
+}
+
+TEST(LinearCrossEntropy, CappedLogits) {
+  Param w = param("w", Tensor::of<double>({3, 1}, {-1, 0, 2}));
+  const Tensor x = Tensor::of<double>({1, 1}, {3});
+  Tensor logits = Tensor::of<double>({1, 3}, {-3, 0, 6});
+  cap_logits(logits, 2);
+  const double low = 2 * std::tanh(-1.5), high = 2 * std::tanh(3.0);
+  test::expect_near(logits, {low, 0, high}, test::op_tolerance(DType::kF64), "logits");
+  Tensor losses({1}, DType::kF64);
+  token_losses(losses, x, w, Tensor::of<int32_t>({1}, {1}), 2);
+  EXPECT_NEAR(*losses.data<double>(), std::log(std::exp(low) + 1 + std::exp(high)), 1e-14);
+  cap_logits(logits, 0);
+  test::expect_near(logits, {low, 0, high}, test::op_tolerance(DType::kF64), "as they are");
 }
 
 struct Results {
