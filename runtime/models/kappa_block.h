@@ -37,8 +37,8 @@ inline constexpr double kKappaNormEps = 1.2e-7;
 struct KappaContext {
   Tensor ids;        // [N] int32
   Tensor positions;  // [N] int32
-  std::function<Var(const Var& qkv)> attend;
-  TopKRule rule;       // of the router
+  std::function<Var(const Var& qkv)> attend = {};
+  TopKRule rule = {};  // of the router
   double share = 0;    // of the step's tokens that this micro-batch has
   double balance = 0;  // weight of the balance loss at this step
   Measures* measures = nullptr;

@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, KappaAgainstPyTorch,
                                          Case{"no_alpha", "001"}, Case{"no_b", "001"},
                                          Case{"large_aux", "101"}, Case{"authors", "001"},
                                          Case{"authors_many_experts", "01"}, Case{"top1", "01"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& of) { return std::string(of.param.name); });
 
 TEST(KappaMoe, CapacityOfEvaluation) {
   const test::Reference ref(kFile);
