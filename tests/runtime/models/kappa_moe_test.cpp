@@ -1,6 +1,7 @@
 #include "runtime/models/kappa_moe.h"
 
 #include "core/nn/init.h"
+#include "runtime/models/registry.h"
 #include "tests/runtime/models/family_case.h"
 
 namespace anabranch {
@@ -234,6 +235,29 @@ TEST(KappaMoe, RunsInBf16) {
     for (const double g : test::values(w.grad)) sum += g * g;
     EXPECT_TRUE(std::isfinite(sum) && sum > 0) << w.name;
   });
+}
+
+TEST(KappaMoe, OfAConfiguration) {
+  const Config config = parse_config(
+      "model: {type: kappa_moe, depth: 2, layers: 4, width: 16,\n"
+      "  heads: 2, context: 8, experts: 4, x0_init: 0.25}\n",
+      "c.yaml", {});
+  const auto model = make_model(config, 32);
+  std::vector<std::string> kappa;
+  int64_t parameters = 0;
+  model->visit([&](Param& w) {
+    parameters += w.shape.count();
+    if (w.role == Role::kKappa) kappa.push_back(w.name);
+    if (w.name == "h.3.experts.in.weight") {
+      EXPECT_EQ(w.shape, (Shape{4, 128, 16}));
+      EXPECT_EQ(w.matrices, 8);
+    }
+    EXPECT_TRUE(w.role != Role::kInputResidual || w.init.value == 0.25F) << w.name;
+    EXPECT_TRUE(w.owner == Owner::kMatrix || !w.decay) << w.name;
+  });
+  EXPECT_EQ(kappa, (std::vector<std::string>{"h.2.experts.alpha", "h.2.experts.b",
+                                             "h.3.experts.alpha", "h.3.experts.b"}));
+  EXPECT_EQ(model->cost().parameters, parameters);
 }
 
 TEST(KappaMoe, LayersWithExperts) {
