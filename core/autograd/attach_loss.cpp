@@ -2,14 +2,15 @@
 
 namespace anabranch {
 
-Var attach_loss(const Var& x, const Var& loss, float scale) {
+Var attach_loss(const Var& x, const Var& loss, double scale) {
   AB_CHECK(loss.value().count() == 1, "[attach_loss] the loss is ", loss.shape(), ", not a scalar");
   Tape* tape = x.tape();
   if (tape == nullptr) return x;
   return tape->record("attach_loss", x.value(), {}, [x, loss, scale](Tape& t, const Tensor& dy) {
     t.give(x, dy);
     Tensor seed = loss.value().like("seed");
-    dispatch(seed.dtype(), [&]<class T>() { *seed.data<T>() = T(scale); });
+    dispatch(seed.dtype(),
+             [&]<class T>() { *seed.data<T>() = T(static_cast<Accumulator<T>>(scale)); });
     t.give(loss, seed);
   });
 }

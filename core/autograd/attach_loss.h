@@ -12,6 +12,6 @@ namespace anabranch {
 //   scale              its weight in the total, in units of the main loss's seed
 //
 // So a layer adds its own loss to the total without handing it up through the model.
-Var attach_loss(const Var& x, const Var& loss, float scale);
+Var attach_loss(const Var& x, const Var& loss, double scale);
 
 }  // namespace anabranch

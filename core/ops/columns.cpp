@@ -21,6 +21,21 @@ std::vector<Tensor> parted(const Tensor& whole, int64_t parts, const char* tag) 
 
 }  // namespace
 
+Var first_columns(const Var& x, int64_t count) {
+  AB_CHECK(x.shape().rank() == 2 && count >= 1 && count <= x.dim(1), "[first_columns] x is ",
+           x.shape(), ", of which ", count, " columns are wanted");
+  if (count == x.dim(1)) return x;
+  AB_CHECK(x.value().device().is_cpu(), "[first_columns] no kernel for this device in this build");
+  Tensor y = x.value().like({x.dim(0), count}, x.dtype(), "first_columns");
+  cpu::copy_columns(y, x.value(), 0);
+  if (x.tape() == nullptr) return y;
+  return x.tape()->record("first_columns", y, {}, [x](Tape& t, const Tensor& dy) {
+    Tensor dx = x.value().like("gradient");
+    cpu::widen_columns(dx, dy);
+    t.give(x, dx);
+  });
+}
+
 std::vector<Var> split_columns(const Var& x, int64_t parts) {
   AB_CHECK(x.shape().rank() == 2 && parts >= 1 && x.dim(1) % parts == 0, "[split_columns] x is ",
            x.shape(), ", not of ", parts, " parts");

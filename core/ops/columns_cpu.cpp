@@ -37,4 +37,17 @@ void put_columns(Tensor& whole, const Tensor& part, int64_t k, int64_t parts) {
   });
 }
 
+void widen_columns(Tensor& whole, const Tensor& part) {
+  const int64_t all = whole.dim(1) * size_of(whole.dtype()),
+                row = part.dim(1) * size_of(part.dtype());
+  std::byte* to = whole.raw();
+  const std::byte* from = part.raw();
+  parallel_for(whole.dim(0), kGrain, [=](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      std::memcpy(to + n * all, from + n * row, static_cast<size_t>(row));
+      std::memset(to + n * all + row, 0, static_cast<size_t>(all - row));
+    }
+  });
+}
+
 }  // namespace anabranch::cpu

@@ -2,7 +2,7 @@
 //
 // With pairs (a, b) = (x_i, x_{i + D/2}) of each head, i < D/2, and t = position * base^(-2i/D):
 //   (a, b) -> (a cos t - b sin t, a sin t + b cos t)
-// and backward turns by -t.
+// and backward turns by -t; a form that is reversed has it the other way round.
 //
 // Source: Su et al., "RoFormer", 2021, eq. 34, with the pairing of GPT-NeoX (half-split).
 #pragma once
@@ -14,6 +14,7 @@ namespace anabranch {
 struct RopeForm {
   int64_t heads_q, heads_kv, head_dim;
   double base = 10000;
+  bool reversed = false;  // turn by -t, as nanochat does
 };
 
 // Rotates the queries and keys of `qkv`; values are copied.

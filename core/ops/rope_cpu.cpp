@@ -102,6 +102,7 @@ int32_t highest_of(const Tensor& positions) {
 }  // namespace
 
 void rope(Tensor& y, const Tensor& x, const Tensor& positions, const RopeForm& form, bool back) {
+  const bool minus = back != form.reversed;
   const Angles angles(form, highest_of(positions));
   const int64_t rows = x.dim(0), width = x.dim(1), half = form.head_dim / 2;
   const int64_t rotated = form.heads_q + form.heads_kv, skipped = rotated * 2 * half;
@@ -114,7 +115,7 @@ void rope(Tensor& y, const Tensor& x, const Tensor& positions, const RopeForm& f
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
       std::vector<A> turn(static_cast<size_t>(2 * half));
       for (int64_t row = begin; row < end; ++row) {
-        angles.at<A>(position[row], back ? A(-1) : A(1), turn.data(), turn.data() + half);
+        angles.at<A>(position[row], minus ? A(-1) : A(1), turn.data(), turn.data() + half);
         const int64_t at = row * width;
         run(Row<T>{to + at, from + at, turn.data(), turn.data() + half, rotated, half});
         if (to != from) std::copy(from + at + skipped, from + at + width, to + at + skipped);

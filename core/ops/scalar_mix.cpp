@@ -19,7 +19,48 @@ void weight_gradients(Param& p, std::span<const Tensor> dys, std::span<const Ten
   });
 }
 
+double only(const Tensor& t) {
+  return t.dtype() == DType::kF64 ? *t.data<double>() : *t.data<float>();
+}
+
+// da (+)= <dy, x>
+void add_dot(Param& a, const Tensor& dy, const Tensor& x) {
+  GradSink da = Tape::grad(a);
+  const double sum = cpu::dot(dy, x) + (da.accumulate ? only(da.out) : 0);
+  dispatch(da.out.dtype(),
+           [&]<class T>() { *da.out.data<T>() = T(static_cast<Accumulator<T>>(sum)); });
+}
+
+void give_scaled(Tape& t, const Var& x, const Tensor& dy, double factor) {
+  if (!t.wants(x)) return;
+  Tensor dx = dy.like("gradient");
+  cpu::weighted_sum(dx, {&dy, 1}, cpu::weights_of({&factor, 1}, dy), 0, 1);
+  t.give(x, dx);
+}
+
 }  // namespace
+
+Var scalar_mix(const Var& x, Param& a, const Var& z, Param& b) {
+  AB_CHECK(x.shape() == z.shape() && x.dtype() == z.dtype(), "[scalar_mix] tensors of ", x.shape(),
+           " and ", z.shape());
+  for (const Param* w : {&a, &b}) {
+    AB_CHECK(w->value.count() == 1 && w->value.dtype() == accumulator_of(x.dtype()),
+             "[scalar_mix] ", w->name, " is ", name_of(w->value.dtype()), w->value.shape());
+  }
+  AB_CHECK(x.value().device().is_cpu(), "[scalar_mix] no kernel for this device in this build");
+  const Tensor terms[] = {x.value(), z.value()};
+  const double weights[] = {only(a.value), only(b.value)};
+  Tensor y = x.value().like("scalar_mix");
+  cpu::weighted_sum(y, terms, cpu::weights_of(weights, y), 0, 1);
+  Tape* tape = tape_of(x, z);
+  if (tape == nullptr) return y;
+  return tape->record("scalar_mix", y, {&a, &b}, [x, z, &a, &b](Tape& t, const Tensor& dy) {
+    add_dot(a, dy, x.value());
+    add_dot(b, dy, z.value());
+    give_scaled(t, x, dy, only(a.value));
+    give_scaled(t, z, dy, only(b.value));
+  });
+}
 
 std::vector<Var> scalar_mix(std::span<const Var> xs, Param& p) {
   const auto J = std::ssize(xs);

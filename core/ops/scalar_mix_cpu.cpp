@@ -61,6 +61,16 @@ double run(Pair<double> k) { return dot_of(k); }
 
 }  // namespace
 
+Tensor weights_of(std::span<const double> weights, const Tensor& like) {
+  Tensor all = like.like({std::ssize(weights)}, accumulator_of(like.dtype()), "weights");
+  dispatch(all.dtype(), [&]<class T>() {
+    for (size_t j = 0; j < weights.size(); ++j) {
+      all.data<T>()[j] = T(static_cast<Accumulator<T>>(weights[j]));
+    }
+  });
+  return all;
+}
+
 void weighted_sum(Tensor& out, std::span<const Tensor> xs, const Tensor& weights, int64_t first,
                   int64_t stride) {
   dispatch(out.dtype(), [&]<class T>() {

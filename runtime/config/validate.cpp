@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
+#include "runtime/config/validate_model.h"
 
 namespace anabranch {
 
@@ -105,6 +106,9 @@ void validate(const Config& config) {
   check_run(rules, config.run);
   check_data(rules, config.data);
   check_model(rules, config.model);
+  if (config.model.type == ModelType::kKappaMoe) {
+    for (const std::string& line : check_kappa(config)) rules.require(false, line);
+  }
   check_train(rules, config);
   check_saves(rules, config.checkpoint);
   check_listen(rules, config.metrics.listen);

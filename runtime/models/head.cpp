@@ -8,18 +8,19 @@
 namespace anabranch {
 
 Var Head::loss(const Var& x, const Tensor& targets, double scale) const {
-  return linear_cross_entropy(x, table_, flat(targets), scale);
+  return linear_cross_entropy(x, table_, flat(targets), scale, softcap_);
 }
 
 Tensor Head::losses(const Tensor& x, const Tensor& targets) const {
   Tensor losses = x.like({x.dim(0)}, accumulator_of(x.dtype()), "token_losses");
-  token_losses(losses, x, table_, flat(targets));
+  token_losses(losses, x, table_, flat(targets), softcap_);
   return losses;
 }
 
 Tensor Head::logits(const Tensor& x) const {
   Tensor logits = x.like({x.dim(0), table_.shape[0]}, accumulator_of(x.dtype()), "logits");
   gemm(logits, x, table_.value, {.transpose_b = true});
+  cap_logits(logits, softcap_);
   return logits;
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/models/altup.h"
 #include "runtime/models/cmollm.h"
 #include "runtime/models/gpt2.h"
+#include "runtime/models/kappa_moe.h"
 #include "runtime/models/parascale.h"
 
 namespace anabranch {
@@ -24,6 +25,19 @@ Gpt2Options gpt2_options(const Config& config, int64_t vocabulary) {
           compute_type(config.train.precision)};
 }
 
+KappaOptions kappa_options(const Config& config, int64_t vocabulary) {
+  const ModelConfig& m = config.model;
+  return {m.layers,
+          m.width,
+          m.heads,
+          m.context,
+          vocabulary,
+          m.ffn_width,
+          mixture_layers(m.kappa, m.layers),
+          m.recompute,
+          compute_type(config.train.precision)};
+}
+
 std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
   const ModelConfig& m = config.model;
   switch (m.type) {
@@ -35,6 +49,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
       return std::make_unique<Cmollm>(gpt2_options(config, vocabulary), m.cmollm);
     case ModelType::kParascale:
       return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale);
+    case ModelType::kKappaMoe:
+      return std::make_unique<KappaMoe>(kappa_options(config, vocabulary), m.kappa);
     default:
       break;
   }

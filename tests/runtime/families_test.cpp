@@ -14,6 +14,7 @@ namespace {
 struct Family {
   const char* name;
   void (*set)(Config& config);
+  double heart_lr = 3e-3;  // at which it learns a batch by heart
 };
 
 const Family kFamilies[] = {
@@ -41,6 +42,43 @@ const Family kFamilies[] = {
        c.model.parascale = {2, 3, 0.01};
      }},
     {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }},
+    {"kappa_moe",
+     [](Config& c) {
+       c.model.type = ModelType::kKappaMoe;
+       c.model.kappa.experts = 4;
+       c.model.kappa.moe_first = 1;
+       c.optim.weight_decay = 0;
+     },
+     1e-2},
+    {"kappa_moe_aurora",
+     [](Config& c) {
+       c.model.type = ModelType::kKappaMoe;
+       c.model.kappa.experts = 4;
+       c.model.kappa.moe_first = 1;
+       c.optim.matrix = MatrixOptimizer::kAurora;
+       c.optim.matrix_lr = 0.02;
+       c.optim.clip = 0;
+     },
+     1e-2},
+    {"moep_msit",
+     [](Config& c) {
+       c.model.type = ModelType::kMoepMsit;
+       c.model.moep.windows = {5, 3};
+       c.model.moep.expert_width = 12;
+       c.model.moep.expert_heads = 2;
+       c.model.moep.capacity = 1;
+       c.model.ffn_width = 0;
+     }},
+    {"moep_token_choice",
+     [](Config& c) {
+       c.model.type = ModelType::kMoepMsit;
+       c.model.moep.windows = {5, 3};
+       c.model.moep.expert_width = 12;
+       c.model.moep.expert_heads = 2;
+       c.model.moep.select = Selection::kTokenChoice;
+       c.model.moep.capacity = 1;
+       c.model.ffn_width = 0;
+     }},
 };
 
 class Families : public testing::TestWithParam<Family> {
@@ -48,6 +86,7 @@ class Families : public testing::TestWithParam<Family> {
   [[nodiscard]] Config config(const std::string& run, int64_t steps) const {
     Config c = folder_.config(run, steps);
     GetParam().set(c);
+    fill_derived(c);
     return c;
   }
 
@@ -84,7 +123,7 @@ TEST_P(Families, RanksAgreeAndAResumeIsBitExact) {
 // 300 steps on one batch.
 TEST_P(Families, LearnsOneBatchByHeart) {
   Config c = config("heart", 300);
-  c.optim.lr = 3e-3;
+  c.optim.lr = GetParam().heart_lr;
   c.optim.weight_decay = 0;
   const int64_t vocabulary = 40, B = 4, T = c.model.context;
   const auto model = make_model(c, vocabulary);

@@ -25,6 +25,15 @@ TEST(Columns, GradientsAreThoseOfDifferences) {
   test::expect_types_agree(twice_the_last, test::random({4, 6}, 1), {});
 }
 
+TEST(Columns, TheFirst) {
+  const Tensor x = Tensor::of<double>({2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(test::values(first_columns(x, 2).value()), (std::vector<double>{1, 2, 4, 5}));
+  const auto two = [](const Var& v) { return first_columns(v, 2); };
+  test::expect_gradients(two, test::random({4, 6}, 1), {});
+  test::expect_accumulates(two, test::random({4, 6}, 1), {});
+  EXPECT_THROW(first_columns(x, 4), Error);
+}
+
 TEST(Columns, RefuseWhatDoesNotDivide) {
   EXPECT_THROW(split_columns(test::random({4, 5}, 1), 2), Error);
 }

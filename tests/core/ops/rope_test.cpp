@@ -78,6 +78,16 @@ TEST(Rope, ThreadsAgree) {
                              test::random({1200, 30}, 1, DType::kF32), {});
 }
 
+TEST(Rope, ReversedUndoesIt) {
+  RopeForm form = kGrouped;
+  form.reversed = true;
+  const Tensor positions = positions_of({0, 3, 50}), qkv = test::random({3, 30}, 1);
+  const Var there = rope(qkv, positions, kGrouped);
+  test::expect_near(rope(there, positions, form).value(), test::values(qkv),
+                    test::op_tolerance(DType::kF64), "back");
+  test::expect_gradients([&](const Var& x) { return rope(x, positions, form); }, qkv, {});
+}
+
 TEST(Rope, ScoresDependOnTheDistanceAlone) {
   const RopeForm form{.heads_q = 1, .heads_kv = 1, .head_dim = 8};
   const Tensor row = test::random({1, 24}, 1);

@@ -38,6 +38,16 @@ TEST(ScalarMix, OfOneTensorTwice) {
   test::expect_types_agree(op, test::random({3, 333}, 2), {&p});
 }
 
+TEST(ScalarMix, OfTwoScalarsOfTheirOwn) {
+  Param a = test::param("a", test::random({1}, 1)), b = test::param("b", test::random({1}, 2));
+  const auto op = [&](const Var& x) { return scalar_mix(x, a, scalar_mix(x, b, x, a), b); };
+  test::expect_gradients(op, test::random({3, 5}, 2), {&a, &b});
+  test::expect_accumulates(op, test::random({3, 5}, 2), {&a, &b});
+  test::expect_types_agree([&](const Var& x) { return scalar_mix(x, a, x, b); },
+                           test::random({3, 333}, 2), {&a, &b});
+  EXPECT_THROW(scalar_mix(test::random({4}, 1), a, test::random({5}, 1), b), Error);
+}
+
 TEST(ScalarMix, RefusesWhatDoesNotFit) {
   Param p = test::param("p", test::random({2, 3}, 1));
   const std::vector<Var> two{test::random({4}, 1), test::random({4}, 2)};

@@ -57,6 +57,23 @@ TEST(Validate, RefusesWithNumbers) {
   EXPECT_EQ(refusal({"metrics.listen=off"}), "accepted");
 }
 
+TEST(Validate, ExpertsOfKappaMoe) {
+  const auto refused = [](std::vector<std::string> sets) {
+    sets.insert(sets.begin(), {"model.type=kappa_moe", "model.layers=4"});
+    return refusal(sets);
+  };
+  EXPECT_EQ(refused({}), "accepted");
+  EXPECT_THAT(refused({"model.top_k=9"}), HasSubstr("model.top_k 9 is more than model.experts 8"));
+  EXPECT_THAT(refused({"model.kappa_range=9"}), HasSubstr("model.kappa_range 9 is more than 8"));
+  EXPECT_THAT(refused({"model.moe_first=4"}), HasSubstr("4 is not below model.layers 4"));
+  EXPECT_THAT(refused({"model.moe_layers=3"}), HasSubstr("2 and model.moe_layers 3 go beyond"));
+  EXPECT_EQ(refused({"model.moe_first=9", "model.sandwich=true"}), "accepted");
+  EXPECT_THAT(refused({"model.layers=1", "model.sandwich=true"}), HasSubstr("at least 2"));
+  EXPECT_THAT(refused({"model.width=6"}), HasSubstr("heads of width 3, must be even"));
+  EXPECT_THAT(refused({"model.pool_sequences=3"}),
+              HasSubstr("micro_batch 2 is not a multiple of model.pool_sequences 3"));
+}
+
 TEST(Validate, ReportsAllRules) {
   const std::string all = refusal({"model.heads=3", "train.steps=0"});
   EXPECT_THAT(all, HasSubstr("model.width"));

@@ -1,0 +1,43 @@
+#include "runtime/config/validate_model.h"
+
+#include "core/base/error.h"
+
+namespace anabranch {
+namespace {
+
+constexpr double kLargestRange = 8;  // of kappa_swiglu
+
+}  // namespace
+
+std::vector<std::string> check_kappa(const Config& config) {
+  const ModelConfig& model = config.model;
+  const KappaKeys& keys = model.kappa;
+  std::vector<std::string> broken;
+  const auto require = [&](bool holds, const auto&... parts) {
+    if (!holds) broken.push_back(join(parts...));
+  };
+  require(keys.top_k <= keys.experts, "model.top_k ", keys.top_k, " is more than model.experts ",
+          keys.experts);
+  require(keys.kappa_range <= kLargestRange, "model.kappa_range ", keys.kappa_range,
+          " is more than ", kLargestRange);
+  require(config.train.micro_batch % keys.pool_sequences == 0, "train.micro_batch ",
+          config.train.micro_batch, " is not a multiple of model.pool_sequences ",
+          keys.pool_sequences);
+  if (model.layers == 0 || model.heads == 0) return broken;  // reported as not set
+  require(model.width % (2 * model.heads) == 0 || model.width % model.heads != 0, "model.width ",
+          model.width, " with model.heads ", model.heads, " has heads of width ",
+          model.width / model.heads, ", must be even for rotary positions");
+  if (keys.sandwich) {
+    require(model.layers >= 2, "model.sandwich needs at least 2 model.layers, there is ",
+            model.layers);
+    return broken;
+  }
+  require(keys.moe_first < model.layers, "model.moe_first ", keys.moe_first,
+          " is not below model.layers ", model.layers);
+  require(keys.moe_first >= model.layers || keys.moe_layers <= model.layers - keys.moe_first,
+          "model.moe_first ", keys.moe_first, " and model.moe_layers ", keys.moe_layers,
+          " go beyond model.layers ", model.layers);
+  return broken;
+}
+
+}  // namespace anabranch

@@ -1,0 +1,14 @@
+// The rules that tie keys of one family together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/config/config.h"
+
+namespace anabranch {
+
+// The broken rules of kappa_moe, a line each, with their numbers.
+std::vector<std::string> check_kappa(const Config& config);
+
+}  // namespace anabranch

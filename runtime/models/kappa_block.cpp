@@ -1,0 +1,175 @@
+#include "runtime/models/kappa_block.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/autograd/attach_loss.h"
+#include "core/autograd/scale_gradient.h"
+#include "core/ops/add.h"
+#include "core/ops/balance_loss.h"
+#include "core/ops/columns.h"
+#include "core/ops/combine_rows.h"
+#include "core/ops/gather_rows.h"
+#include "core/ops/grouped_linear.h"
+#include "core/ops/kappa_swiglu.h"
+#include "core/ops/mean_square.h"
+#include "core/ops/qk_norm.h"
+#include "core/ops/rope.h"
+#include "core/ops/router_z_loss.h"
+#include "core/ops/swiglu.h"
+#include "core/ops/value_mix.h"
+
+namespace anabranch {
+namespace {
+
+constexpr int64_t kGateChannels = 32;
+
+// Of standard deviation 1 / sqrt(C).
+Init spread(const KappaOptions& o) {
+  return Init::uniform(std::sqrt(3.0F / static_cast<float>(o.width)));
+}
+
+Param matrices(const std::string& name, Shape shape, Init init, int64_t count) {
+  Param w(name, shape, init, true);
+  w.owner = Owner::kMatrix;
+  w.matrices = count;
+  return w;
+}
+
+Param scalar(const std::string& name, double value, Role role) {
+  Param w(name, {1}, Init::constant(static_cast<float>(value)));
+  w.role = role;
+  return w;
+}
+
+std::optional<Param> slope(const std::string& name, bool wanted, const KappaOptions& o,
+                           const KappaKeys& keys) {
+  if (!wanted) return std::nullopt;
+  Param w(name, {keys.experts, o.ffn_width}, Init::constant(0));
+  w.role = Role::kKappa;
+  w.wide = true;
+  return w;
+}
+
+double value_of(const Var& loss) {
+  const Tensor& v = loss.value();
+  return v.dtype() == DType::kF64 ? *v.data<double>() : *v.data<float>();
+}
+
+// Adds weighted losses to an activation's gradients, and to the figures.
+class Losses {
+ public:
+  Losses(const Var& y, const KappaContext& context) : y_(y), context_(context) {}
+
+  void add(double weight, const Var& loss) {
+    const double part = weight * context_.share;
+    y_ = attach_loss(y_, loss, part);
+    if (context_.measures == nullptr || y_.tape()->recomputing()) return;
+    context_.measures->add(0, part * value_of(loss));
+  }
+
+  [[nodiscard]] const Var& carrier() const { return y_; }
+
+ private:
+  Var y_;
+  const KappaContext& context_;
+};
+
+}  // namespace
+
+KappaAttention::KappaAttention(const std::string& prefix, const KappaOptions& o, bool embeddings)
+    : qkv(prefix + "qkv", o.width, 3 * o.width, false, spread(o)),
+      proj(prefix + "proj", o.width, o.width, false, Init::constant(0)),
+      heads(o.heads) {
+  qkv.weight.matrices = 3;
+  if (!embeddings) return;
+  value_embedding.emplace(prefix + "value_embedding.weight", Shape{o.vocabulary, o.width},
+                          spread(o));
+  value_embedding->role = Role::kEmbedding;
+  value_gate = matrices(prefix + "value_gate.weight", {o.heads, std::min(kGateChannels, o.width)},
+                        Init::constant(0), 1);
+  value_gate->wide = true;
+}
+
+Var KappaAttention::operator()(const Var& u, const KappaContext& context) {
+  Var x = qkv(u);
+  if (value_embedding) {
+    const Var logits = linear(first_columns(u, value_gate->shape[1]), *value_gate);
+    x = value_mix(x, embedding(u.tape(), context.ids, *value_embedding), logits);
+  }
+  const RopeForm form{heads, heads, u.dim(1) / heads, 10000, true};
+  return proj(context.attend(qk_norm(rope(x, context.positions, form), heads, kKappaNormEps)));
+}
+
+KappaDense::KappaDense(const std::string& prefix, const KappaOptions& o)
+    : in(prefix + "in", o.width, 2 * o.ffn_width, false, spread(o)),
+      out(prefix + "out", o.ffn_width, o.width, false, Init::constant(0)) {
+  in.weight.matrices = 2;
+}
+
+Var KappaDense::operator()(const Var& u) { return out(swiglu(in(u))); }
+
+KappaMixture::KappaMixture(const std::string& prefix, const KappaOptions& o, const KappaKeys& k)
+    : keys(k),
+      router(prefix + "router", o.width, k.experts, false, spread(o)),
+      in(matrices(prefix + "experts.in.weight", {k.experts, 2 * o.ffn_width, o.width}, spread(o),
+                  2 * k.experts)),
+      out(matrices(prefix + "experts.out.weight", {k.experts, o.width, o.ffn_width},
+                   Init::constant(0), k.experts)),
+      alpha(slope(prefix + "experts.alpha", k.kappa && k.kappa_alpha, o, k)),
+      b(slope(prefix + "experts.b", k.kappa && k.kappa_b, o, k)) {
+  router.weight.wide = true;
+}
+
+Var KappaMixture::activate(const Var& rows, const TopKRoute& route) {
+  if (!alpha && !b) return swiglu(rows);
+  const Kappa kappa{keys.kappa_range, keys.kappa_scale_alpha, keys.kappa_scale_b,
+                    keys.kappa_router_grad};
+  return kappa_swiglu(rows, alpha ? route.selected : Var(), alpha ? &*alpha : nullptr,
+                      b ? &*b : nullptr, route.plan.groups, kappa);
+}
+
+Var KappaMixture::with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
+                              const KappaContext& context) {
+  if (y.tape() == nullptr || context.share == 0) return y;
+  Losses losses(y, context);
+  if (context.balance > 0) {
+    losses.add(context.balance, balance_loss(logits, route.demand, {context.rule.pool_rows, 1}));
+  }
+  if (keys.z_loss > 0) {
+    const Var own = keys.z_input_grad == 1 ? logits : router(scale_gradient(u, keys.z_input_grad));
+    losses.add(keys.z_loss, router_z_loss(own, keys.z_form));
+  }
+  if (alpha && keys.l2_alpha > 0) losses.add(keys.l2_alpha, mean_square(y.tape(), *alpha));
+  if (b && keys.l2_b > 0) losses.add(keys.l2_b, mean_square(y.tape(), *b));
+  return losses.carrier();
+}
+
+Var KappaMixture::operator()(const Var& u, const KappaContext& context) {
+  const Var logits = router(u);
+  const TopKRoute route = top_k_route(logits, context.rule);
+  const Groups& groups = route.plan.groups;
+  const Var rows = grouped_linear(gather_rows(u, route.plan.source), in, groups);
+  const Var z = grouped_linear(activate(rows, route), out, groups);
+  return with_losses(combine_rows(z, route.gates, route.plan), u, logits, route, context);
+}
+
+KappaBlock::KappaBlock(int64_t layer, const KappaOptions& o, const KappaKeys& keys)
+    : resid_lambda(scalar("h." + std::to_string(layer) + ".resid_lambda", 1, Role::kResidual)),
+      x0_lambda(
+          scalar("h." + std::to_string(layer) + ".x0_lambda", keys.x0_init, Role::kInputResidual)),
+      attn("h." + std::to_string(layer) + ".attn.", o, layer % 2 == (o.layers - 1) % 2) {
+  const std::string prefix = "h." + std::to_string(layer) + ".";
+  if (o.mixture[static_cast<size_t>(layer)]) {
+    mixture.emplace(prefix, o, keys);
+  } else {
+    dense.emplace(prefix + "ffn.", o);
+  }
+}
+
+Var KappaBlock::operator()(const Var& x, const KappaContext& context) {
+  const auto [h, u] = add_rms_norm(x, attn(rms_norm(x, kKappaNormEps), context), kKappaNormEps);
+  return h + (mixture ? (*mixture)(u, context) : (*dense)(u));
+}
+
+}  // namespace anabranch

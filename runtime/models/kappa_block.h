@@ -1,0 +1,128 @@
+// The blocks of kappa_moe: attention with normed queries and keys and value embeddings, and a
+// feed-forward part that is dense or a mixture of experts.
+//
+//   h = x + W_o attention(norm(x)),   x' = h + ffn(norm(h))
+//
+//   attention  v_h += 2 s(w_h . u[:G]) V[ids]_h on every second layer, the last among them; q and
+//              k are turned by -theta, then normed; G = min(32, C)
+//   dense      W_out (silu(z) u),   [z | u] = W_in x
+//   mixture    s = W_r x in fp32; the k experts of the largest logits, weighted by a softmax over
+//              those; expert e: W_out (z s(kappa z) u),
+//              kappa_j = U^tanh(c_s alpha_ej s_e + c_b b_ej)
+//
+// Source: Li et al., "Confidence-Adaptive SwiGLU for Mixture-of-Experts", 2026.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/nn/layers.h"
+#include "core/ops/top_k_route.h"
+#include "runtime/config/family_config.h"
+#include "runtime/models/model.h"
+
+namespace anabranch {
+
+struct KappaOptions {
+  int64_t layers = 0, width = 0, heads = 0, context = 0, vocabulary = 0, ffn_width = 0;
+  std::vector<bool> mixture;  // of each layer: whether its feed-forward part has experts
+  bool recompute = false;
+  DType compute = DType::kF32;
+};
+
+inline constexpr double kKappaNormEps = 1.2e-7;
+
+// How one forward runs: by value, for recomputation. Without `share` it is not training.
+struct KappaContext {
+  Tensor ids;        // [N] int32
+  Tensor positions;  // [N] int32
+  std::function<Var(const Var& qkv)> attend = {};
+  TopKRule rule = {};  // of the router
+  double share = 0;    // of the step's tokens that this micro-batch has
+  double balance = 0;  // weight of the balance loss at this step
+  Measures* measures = nullptr;
+};
+
+struct KappaAttention {
+  Linear qkv;                            // [3C, C]
+  std::optional<Param> value_embedding;  // V [V, C]
+  std::optional<Param> value_gate;       // [H, G]
+  Linear proj;
+  int64_t heads;
+
+  KappaAttention(const std::string& prefix, const KappaOptions& options, bool value_embeddings);
+
+  // u [N, C], normed.
+  Var operator()(const Var& u, const KappaContext& context);
+
+  void visit(const auto& f) {
+    qkv.visit(f);
+    if (value_embedding) f(*value_embedding);
+    if (value_gate) f(*value_gate);
+    proj.visit(f);
+  }
+};
+
+struct KappaDense {
+  Linear in;  // [2F, C]: gate, up
+  Linear out;
+
+  KappaDense(const std::string& prefix, const KappaOptions& options);
+
+  Var operator()(const Var& u);
+
+  void visit(const auto& f) {
+    in.visit(f);
+    out.visit(f);
+  }
+};
+
+struct KappaMixture {
+  KappaKeys keys;
+  Linear router;                  // [E, C], read in fp32
+  Param in;                       // [E, 2F, C]: gate, up
+  Param out;                      // [E, C, F]
+  std::optional<Param> alpha, b;  // [E, F]
+
+  KappaMixture(const std::string& prefix, const KappaOptions& options, const KappaKeys& keys);
+
+  // The layer's auxiliary losses are attached to what it returns.
+  Var operator()(const Var& u, const KappaContext& context);
+
+  void visit(const auto& f) {
+    router.visit(f);
+    f(in);
+    f(out);
+    if (alpha) f(*alpha);
+    if (b) f(*b);
+  }
+
+ private:
+  // The experts' rows [S, 2F] to [S, F].
+  Var activate(const Var& rows, const TopKRoute& route);
+  Var with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
+                  const KappaContext& context);
+};
+
+struct KappaBlock {
+  Param resid_lambda, x0_lambda;  // [1]
+  KappaAttention attn;
+  std::optional<KappaDense> dense;
+  std::optional<KappaMixture> mixture;
+
+  KappaBlock(int64_t layer, const KappaOptions& options, const KappaKeys& keys);
+
+  // Both parts, of x [N, C] that has its share of x_0 already.
+  Var operator()(const Var& x, const KappaContext& context);
+
+  void visit(const auto& f) {
+    f(resid_lambda);
+    f(x0_lambda);
+    attn.visit(f);
+    if (dense) dense->visit(f);
+    if (mixture) mixture->visit(f);
+  }
+};
+
+}  // namespace anabranch

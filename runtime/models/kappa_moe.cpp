@@ -1,0 +1,202 @@
+#include "runtime/models/kappa_moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/autograd/recompute.h"
+#include "core/ops/attention.h"
+#include "core/ops/scalar_mix.h"
+
+namespace anabranch {
+namespace {
+
+// No table of positions ends here.
+constexpr int64_t kLastPosition = std::numeric_limits<int32_t>::max();
+
+KappaOptions fitting(KappaOptions o, const KappaKeys& keys) {
+  if (o.layers < 1 || o.width < 1 || o.heads < 1 || o.context < 1 || o.vocabulary < 1) {
+    throw config_error("the model has layers ", o.layers, ", width ", o.width, ", heads ", o.heads,
+                       ", context ", o.context, ", vocabulary ", o.vocabulary,
+                       "; all must be at least 1");
+  }
+  if (o.width % (2 * o.heads) != 0) {
+    throw config_error("model.width ", o.width, " is not a multiple of twice model.heads ", o.heads,
+                       ": rotary positions need heads of even width");
+  }
+  if (keys.top_k < 1 || keys.top_k > keys.experts) {
+    throw config_error("model.top_k ", keys.top_k, " must be 1 to model.experts ", keys.experts);
+  }
+  AB_CHECK(std::ssize(o.mixture) == o.layers, std::ssize(o.mixture), " kinds of ", o.layers,
+           " layers");
+  if (o.ffn_width == 0) o.ffn_width = 4 * o.width;
+  return o;
+}
+
+// Slots of an expert: an even number, at least 4.
+int64_t capacity_of(const KappaKeys& keys, double factor, int64_t tokens) {
+  const double share = static_cast<double>(keys.top_k) * factor * static_cast<double>(tokens) /
+                       static_cast<double>(keys.experts);
+  const auto slots = static_cast<int64_t>(std::floor(share));
+  return std::max<int64_t>(4, slots + slots % 2);
+}
+
+Param table(const std::string& name, const KappaOptions& o, float std_dev, Role role) {
+  Param w(name, {o.vocabulary, o.width}, Init::normal(std_dev));
+  w.role = role;
+  return w;
+}
+
+}  // namespace
+
+std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers) {
+  std::vector<bool> mixture(static_cast<size_t>(layers), false);
+  const int64_t first = keys.sandwich ? std::max<int64_t>(layers / 2 - 1, 0) : keys.moe_first;
+  const int64_t count = keys.sandwich ? 2 : keys.moe_layers == 0 ? layers : keys.moe_layers;
+  for (int64_t l = first; l < std::min(first + count, layers); ++l) {
+    mixture[static_cast<size_t>(l)] = true;
+  }
+  return mixture;
+}
+
+KappaMoe::KappaMoe(const KappaOptions& options, const KappaKeys& keys)
+    : options_(fitting(options, keys)),
+      keys_(keys),
+      wte_(table("wte.weight", options_, 1, Role::kEmbedding)),
+      lm_head_(table("lm_head.weight", options_, 0.001F, Role::kHead)),
+      head_(lm_head_, keys.softcap) {
+  blocks_.reserve(static_cast<size_t>(options_.layers));
+  for (int64_t l = 0; l < options_.layers; ++l) blocks_.emplace_back(l, options_, keys_);
+  set_compute(*this, options_.compute);
+}
+
+void KappaMoe::visit(const std::function<void(Param&)>& f) {
+  f(wte_);
+  for (KappaBlock& block : blocks_) block.visit(f);
+  f(lm_head_);
+}
+
+double KappaMoe::balance_at(int64_t step) const {
+  if (step >= keys_.balance_steps) return keys_.balance;
+  const double done = static_cast<double>(step) / static_cast<double>(keys_.balance_steps);
+  return keys_.balance * (keys_.balance_first + (1 - keys_.balance_first) * done);
+}
+
+KappaContext KappaMoe::whole(const MicroBatch& batch, double factor) const {
+  const int64_t B = batch.inputs.dim(0), T = batch.inputs.dim(1);
+  KappaContext context{flat(batch.inputs), positions_from(batch.inputs, {}, kLastPosition)};
+  context.rule.k = keys_.top_k;
+  if (factor == 0) return context;
+  // In evaluation a batch may have fewer sequences than a pool.
+  const int64_t pool = std::min(keys_.pool_sequences, B);
+  if (B % pool != 0) {
+    throw config_error("a batch of ", B,
+                       " sequences is not a whole number of pools: ", "model.pool_sequences is ",
+                       pool);
+  }
+  context.rule.pool_rows = pool * T;
+  context.rule.capacity = capacity_of(keys_, factor, pool * T);
+  return context;
+}
+
+Var KappaMoe::hidden(Tape* tape, KappaContext context,
+                     const std::function<std::function<Var(const Var&)>(size_t)>& attention) {
+  const Var x0 = rms_norm(embedding(tape, context.ids, wte_), kKappaNormEps);
+  Var x = x0;
+  for (size_t l = 0; l < blocks_.size(); ++l) {
+    KappaBlock& block = blocks_[l];
+    context.attend = attention(l);
+    const auto run = [&block, context](const Var& v) { return block(v, context); };
+    x = scalar_mix(x, block.resid_lambda, x0, block.x0_lambda);
+    x = options_.recompute ? recompute(x, run) : run(x);
+  }
+  return rms_norm(x, kKappaNormEps);
+}
+
+Var KappaMoe::hidden(Tape* tape, const MicroBatch& batch, const KappaContext& context) {
+  return hidden(tape, context, [&](size_t /*layer*/) {
+    return [B = batch.inputs.dim(0), heads = options_.heads, starts = batch.document_starts](
+               const Var& qkv) { return attention(qkv, B, heads, starts); };
+  });
+}
+
+Var KappaMoe::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {
+  const int64_t B = batch.inputs.dim(0), T = batch.inputs.dim(1);
+  if (B % keys_.pool_sequences != 0) {
+    throw config_error("train.micro_batch ", B, " is not a multiple of model.pool_sequences ",
+                       keys_.pool_sequences, ": balance is measured over whole pools");
+  }
+  KappaContext context = whole(batch, keys_.capacity_train);
+  context.rule.pool_rows = keys_.pool_sequences * T;
+  context.share = static_cast<double>(B * T) * scale;
+  context.balance = balance_at(key.step);
+  context.measures = key.measures;
+  return head_.loss(hidden(&tape, batch, context), batch.targets, scale);
+}
+
+Tensor KappaMoe::token_losses(const MicroBatch& batch, Routing /*routing*/) {
+  const Var x = hidden(nullptr, batch, whole(batch, keys_.capacity_eval));
+  return head_.losses(x.value(), batch.targets);
+}
+
+Tensor KappaMoe::logits(const Tensor& ids) {
+  const MicroBatch batch{ids, {}, 0};
+  return head_.logits(hidden(nullptr, batch, whole(batch, keys_.capacity_eval)).value());
+}
+
+DecodeState KappaMoe::decode_state(int64_t batch, int64_t tokens) const {
+  DecodeState state;
+  for (int64_t l = 0; l < options_.layers; ++l) {
+    state.layers.push_back(make_kv_cache(wte_.value, batch, tokens, options_.width));
+  }
+  return state;
+}
+
+Tensor KappaMoe::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
+                        DecodeState& state) {
+  KappaContext context{flat(ids), positions_from(ids, state.layers.front().lengths, kLastPosition)};
+  context.rule.k = keys_.top_k;
+  const auto cached = [&](size_t l) {
+    return [&cache = state.layers[l], heads = options_.heads, new_tokens](const Var& qkv) -> Var {
+      return cached_attention(qkv.value(), cache, heads, new_tokens);
+    };
+  };
+  const Var x = hidden(nullptr, std::move(context), cached);
+  return head_.last_logits(x.value(), new_tokens);
+}
+
+ModelCost KappaMoe::cost() const {
+  const int64_t C = options_.width, F = options_.ffn_width, E = keys_.experts,
+                V = options_.vocabulary;
+  const auto T = static_cast<double>(options_.context);
+  ModelCost cost;
+  cost.parameters = 2 * V * C;
+  int64_t embeddings = V * C, linear = V * C, gates = 0;
+  for (const KappaBlock& block : blocks_) {
+    cost.parameters += 2 + 4 * C * C;
+    linear += 4 * C * C;
+    if (block.attn.value_gate) {
+      const int64_t gate = block.attn.value_gate->shape.count();
+      cost.parameters += V * C + gate;
+      embeddings += V * C;
+      gates += gate;
+    }
+    if (block.mixture) {
+      const int64_t slopes = (block.mixture->alpha ? 1 : 0) + (block.mixture->b ? 1 : 0);
+      cost.parameters += E * C + E * (3 * C * F + slopes * F);
+      linear += keys_.top_k * 3 * C * F;
+      gates += E * C;
+    } else {
+      cost.parameters += 3 * C * F;
+      linear += 3 * C * F;
+    }
+  }
+  // The head works as much as it weighs: only tables that are looked up are embeddings.
+  cost.non_embedding_parameters = cost.parameters - embeddings;
+  cost.linear_macs = static_cast<double>(linear);
+  cost.front_end_macs = static_cast<double>(gates);
+  cost.attention_macs = static_cast<double>(options_.layers * 2 * C) * (T + 1) / 2;
+  return cost;
+}
+
+}  // namespace anabranch
