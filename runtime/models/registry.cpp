@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "runtime/models/altup.h"
 #include "runtime/models/gpt2.h"
+#include "runtime/models/moep_msit.h"
 
 namespace anabranch {
 namespace {
@@ -22,6 +23,20 @@ Gpt2Options gpt2_options(const Config& config, int64_t vocabulary) {
           compute_type(config.train.precision)};
 }
 
+MoepOptions moep_options(const Config& config, int64_t vocabulary) {
+  const ModelConfig& m = config.model;
+  return {m.layers,
+          m.width,
+          m.heads,
+          m.context,
+          vocabulary,
+          m.ffn_width,
+          0,
+          m.recompute,
+          compute_type(config.train.precision),
+          m.moep};
+}
+
 std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
   const ModelConfig& m = config.model;
   switch (m.type) {
@@ -29,6 +44,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
       return std::make_unique<Gpt2>(gpt2_options(config, vocabulary));
     case ModelType::kAltup:
       return std::make_unique<Altup>(gpt2_options(config, vocabulary), m.altup);
+    case ModelType::kMoepMsit:
+      return std::make_unique<MoepMsit>(moep_options(config, vocabulary));
     default:
       break;
   }
