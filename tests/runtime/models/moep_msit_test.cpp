@@ -303,7 +303,9 @@ TEST(MoepMsit, PoolsOfAStepMoveThresholdsInTheirOrder) {
     std::vector<double>& all = after.emplace_back();
     model->visit_buffers([&](Buffer& b) {
       for (const double v : test::values(b.value)) all.push_back(v);
-      if (!is_threshold(b)) EXPECT_EQ(*b.value.data<double>(), 2);
+      if (!is_threshold(b)) {
+        EXPECT_EQ(*b.value.data<double>(), 2);
+      }
     });
     // theta = decay kth_0 + (1 - decay) kth_1 of the first layer and expert
     EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(1) + (1 - 0.99) * measures.at(1 + 6));
