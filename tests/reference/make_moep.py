@@ -281,7 +281,7 @@ def experts_output(x, r, chosen, w, p, cfg, tokens):
 def auxiliary(r, chosen, predicted, cfg):
     """Weighted auxiliary loss of one layer, before the mean or sum over layers."""
     if cfg["select"] == "token_choice":
-        f = chosen.sum(dim=0) / chosen.sum()
+        f = chosen.sum(dim=0).to(mc.FLOAT) / chosen.sum()
         balance = cfg["experts"] * (f * r.mean(dim=0)).sum()
         return cfg["balance_weight"] * balance / cfg["n_layer"]
     if cfg["select"] == "predictor":

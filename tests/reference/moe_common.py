@@ -33,8 +33,10 @@ FLOAT = torch.float64
 
 
 def output_path(doc, script):
-    """Path given by --out, by default SCRIPT's name without make_ and with .h5; sets one thread."""
+    """Path given by --out, by default SCRIPT's name without make_ and with .h5; sets one thread and
+    float64, also for quotients of integers, which PyTorch would otherwise take in float32."""
     torch.set_num_threads(1)
+    torch.set_default_dtype(FLOAT)
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     name = pathlib.Path(script).stem.removeprefix("make_") + ".h5"
     parser.add_argument("--out", default=str(pathlib.Path(script).with_name(name)))
