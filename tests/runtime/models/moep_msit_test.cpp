@@ -173,11 +173,12 @@ TEST(MoepMsit, EvaluationAsksThePredictor) {
 
 constexpr int64_t kB = 3, kT = 9, kV = 17;
 
-std::unique_ptr<Model> random_model(Selection select, const MoepKeys& keys = {}) {
+std::unique_ptr<Model> random_model(Selection select, const MoepKeys& keys = {},
+                                    DType type = DType::kF64) {
   MoepOptions o;
   o.layers = 2, o.width = 8, o.heads = 2, o.context = kT, o.vocabulary = kV;
   o.ffn_width = 10, o.expert_ffn_width = 6;
-  o.compute = DType::kF64;
+  o.compute = type;
   o.keys = keys;
   o.keys.windows = {5, 3, 2};
   o.keys.expert_width = 12, o.keys.expert_heads = 3;
@@ -185,8 +186,8 @@ std::unique_ptr<Model> random_model(Selection select, const MoepKeys& keys = {})
   o.keys.select = select;
   o.keys.pool_sequences = kB;
   auto model = std::make_unique<MoepMsit>(o);
-  model->visit([](Param& w) {
-    allocate(w, DType::kF64);
+  model->visit([&](Param& w) {
+    allocate(w, accumulator_of(type));
     if (w.init.kind == Init::Kind::kNormal) w.init.value = 0.4F;
     initialise(w, 7);
   });
@@ -311,6 +312,26 @@ TEST(MoepMsit, PoolsOfAStepMoveThresholdsInTheirOrder) {
     EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(1) + (1 - 0.99) * measures.at(1 + 6));
   }
   EXPECT_EQ(after[0], after[1]);
+}
+
+TEST(MoepMsit, TrainsInBf16) {
+  const Tensor ids = some_ids();
+  for (const Selection select : {Selection::kEcBatch, Selection::kEcSeq, Selection::kThreshold,
+                                 Selection::kPredictor, Selection::kTokenChoice}) {
+    std::vector<double> losses, others;
+    for (const DType type : {DType::kF64, DType::kBF16}) {
+      const auto model = random_model(select, {}, type);
+      Measures measures(model->measure_places(kB));
+      Tape tape;
+      const Var loss = model->loss(tape, {ids, ids, 0}, {1, 0, &measures}, 1.0 / (kB * kT));
+      tape.backward(loss);
+      losses.push_back(test::values(loss.value()).front());
+      others.push_back(measures.at(0));
+    }
+    EXPECT_NEAR(losses[1], losses[0], 0.1 * losses[0]) << static_cast<int>(select);
+    EXPECT_NEAR(others[1], others[0], 0.1 * others[0]) << static_cast<int>(select);
+    EXPECT_EQ(others[0] > 0, select == Selection::kPredictor || select == Selection::kTokenChoice);
+  }
 }
 
 TEST(MoepMsit, RefusesABatchThatIsNotWholePools) {
