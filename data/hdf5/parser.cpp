@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kMostHeader = uint64_t{1} << 24U, kMostName = 4096;
 constexpr size_t kMostDataSets = 1000000;
 constexpr int kDeepest = 64;
+constexpr int64_t kMostGroups = 1 << 16;  // links may multiply few bytes into many names
 constexpr uint64_t kNowhere = std::numeric_limits<uint64_t>::max();
 
 // Message kinds, section IV.A.2.
@@ -67,7 +68,8 @@ void Parser::run() {
 }
 
 void Parser::enter(uint64_t address) {
-  if (!entered_.insert(address).second) throw broken("a group contains itself");
+  if (!open_.insert(address).second) throw broken("a group contains itself");
+  if (++entered_ > kMostGroups) throw broken("too many groups");
 }
 
 void Parser::visit(uint64_t address, const std::string& name, int depth) {
@@ -77,6 +79,7 @@ void Parser::visit(uint64_t address, const std::string& name, int depth) {
   if (object.group) {
     enter(address);
     read_tree(object.tree, object.heap, name, depth);
+    leave(address);
   } else if (object.has_type && object.has_space && object.has_layout) {
     add_data_set(name, object);
   }
@@ -172,6 +175,7 @@ void Parser::read_tree(uint64_t address, uint64_t heap, const std::string& group
       read_tree(child, heap, group, depth + 1);
     }
   }
+  leave(address);
 }
 
 // Section III.B.
@@ -190,6 +194,7 @@ void Parser::read_symbols(uint64_t address, uint64_t heap, const std::string& gr
     const std::string path = group + (group.empty() ? "" : "/") + read_name(heap, name);
     visit(object, path, depth + 1);
   }
+  leave(address);
 }
 
 // Section III.D.

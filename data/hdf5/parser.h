@@ -60,10 +60,13 @@ class Parser {
   [[nodiscard]] std::string read_heap_string(Bytes& body) const;
   void enter(uint64_t address);
 
+  void leave(uint64_t address) { open_.erase(address); }
+
   const InputFile& file_;
   std::vector<Hdf5DataSet>& data_sets_;
   Attributes& attributes_;
-  std::set<uint64_t> entered_;  // groups and nodes: each has one place in the tree
+  std::set<uint64_t> open_;  // groups and nodes on the way here: none may be inside itself
+  int64_t entered_ = 0;      // several links to one group count each time
 };
 
 }  // namespace anabranch::hdf5

@@ -22,14 +22,6 @@ constexpr std::array<Preset, 5> kPresets{{
     {"moep-msit", ModelType::kMoepMsit, 6, 256, 4, 512},
 }};
 
-// The nearest multiple of 8 to 8/3 of a width, or the next one.
-int64_t two_thirds_of_four(int64_t width, FfnRound round) {
-  const int64_t below = 8 * width / 24 * 8;  // 8/3 width, cut to a multiple of 8
-  const int64_t rest = 8 * width - 3 * below;
-  if (rest == 0) return below;
-  return round == FfnRound::kCeil || 2 * rest >= 24 ? below + 8 : below;
-}
-
 void fill_depth(ModelConfig& model) {
   if (model.kappa.depth == 0) return;
   constexpr int64_t kAspect = 96, kHead = 128;
@@ -39,6 +31,13 @@ void fill_depth(ModelConfig& model) {
 }
 
 }  // namespace
+
+int64_t two_thirds_of_four(int64_t width, FfnRound round) {
+  const int64_t below = 8 * width / 24 * 8;  // 8/3 width, cut to a multiple of 8
+  const int64_t rest = 8 * width - 3 * below;
+  if (rest == 0) return below;
+  return round == FfnRound::kCeil || 2 * rest >= 24 ? below + 8 : below;
+}
 
 std::vector<std::string> model_presets() {
   std::vector<std::string> names{"none"};

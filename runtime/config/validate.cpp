@@ -6,6 +6,7 @@
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_model.h"
+#include "runtime/config/validate_moep.h"
 
 namespace anabranch {
 
@@ -54,6 +55,8 @@ void check_model(Rules& rules, const ModelConfig& model) {
   is_set("context", model.context);
   rules.require(model.heads == 0 || model.width % model.heads == 0, "model.width ", model.width,
                 " is not a multiple of model.heads ", model.heads);
+  if (model.type != ModelType::kMoepMsit) return;
+  for (const std::string& line : check_moep(model)) rules.require(false, line);
 }
 
 void check_train(Rules& rules, const Config& config) {

@@ -5,6 +5,7 @@
 #include "runtime/models/cmollm.h"
 #include "runtime/models/gpt2.h"
 #include "runtime/models/kappa_moe.h"
+#include "runtime/models/moep_msit.h"
 #include "runtime/models/parascale.h"
 
 namespace anabranch {
@@ -38,6 +39,14 @@ KappaOptions kappa_options(const Config& config, int64_t vocabulary) {
           compute_type(config.train.precision)};
 }
 
+MoepOptions moep_options(const Config& config, int64_t vocabulary) {
+  const ModelConfig& m = config.model;
+  return {m.layers,  m.width,     m.heads,
+          m.context, vocabulary,  m.ffn_width,
+          0,         m.recompute, compute_type(config.train.precision),
+          m.moep};
+}
+
 std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
   const ModelConfig& m = config.model;
   switch (m.type) {
@@ -51,8 +60,8 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
       return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale);
     case ModelType::kKappaMoe:
       return std::make_unique<KappaMoe>(kappa_options(config, vocabulary), m.kappa);
-    default:
-      break;
+    case ModelType::kMoepMsit:
+      return std::make_unique<MoepMsit>(moep_options(config, vocabulary));
   }
   AB_FAIL("unknown model type ", static_cast<int>(m.type));
 }

@@ -134,6 +134,13 @@ TEST(Hdf5, ADamagedSkeletonNeverCrashes) {
   EXPECT_GT(refused, 50);
 }
 
+// Two cases of that file share their weights: one group, two links.
+TEST(Hdf5, AGroupMayHaveSeveralNames) {
+  const Hdf5Reader in(std::string(AB_SOURCE_DIR) + "/tests/reference/moep.h5");
+  const auto& first = in.require("ec_batch/weights/wte.weight", Hdf5Type::kF64, 2);
+  EXPECT_EQ(in.require("token_choice/weights/wte.weight", Hdf5Type::kF64, 2).offset, first.offset);
+}
+
 // Written by h5py: other types of attributes and headers than ours.
 TEST(Hdf5, ReadsFilesOfH5py) {
   const Hdf5Reader in(std::string(AB_SOURCE_DIR) + "/tests/reference/ops.h5");

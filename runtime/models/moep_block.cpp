@@ -1,0 +1,223 @@
+#include "runtime/models/moep_block.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/autograd/attach_loss.h"
+#include "core/ops/add.h"
+#include "core/ops/balance_loss.h"
+#include "core/ops/binary_cross_entropy.h"
+#include "core/ops/combine_rows.h"
+#include "core/ops/gather_rows.h"
+#include "core/ops/sigmoid_gate.h"
+#include "core/ops/softmax.h"
+#include "core/ops/top_k_route.h"
+
+namespace anabranch {
+namespace {
+
+constexpr int64_t kPredictorWidth = 64;
+
+double first_of(const Tensor& t) {
+  return t.dtype() == DType::kF64 ? *t.data<double>() : static_cast<double>(*t.data<float>());
+}
+
+// The value of `x` on its tape, where gradients end.
+Var stop_gradient(const Var& x) {
+  if (x.tape() == nullptr) return x;
+  return x.tape()->record("stop_gradient", x.value(), {}, [](Tape&, const Tensor&) {});
+}
+
+// [M, E]: 1 where an expert holds a row.
+Tensor membership(const SlotPlan& plan) {
+  const int64_t E = plan.groups.count();
+  Tensor member = plan.source.like({plan.rows, E}, DType::kU8, "moep.membership");
+  member.fill_zero();
+  for (int64_t e = 0; e < E; ++e) {
+    for (int64_t s = plan.groups.begin(e); s < plan.groups.end(e); ++s) {
+      member.data<uint8_t>()[plan.source.data<int32_t>()[s] * E + e] = 1;
+    }
+  }
+  return member;
+}
+
+Tensor zeros(int64_t count) {
+  Tensor t({count}, DType::kF64);
+  t.fill_zero();
+  return t;
+}
+
+// 0 .. T-1 of each sequence.
+Tensor positions_of(const Tensor& beside, int64_t batch, int64_t tokens) {
+  Tensor positions = beside.like({batch * tokens}, DType::kI32, "moep.positions");
+  for (int64_t m = 0; m < batch * tokens; ++m) {
+    positions.data<int32_t>()[m] = static_cast<int32_t>(m % tokens);
+  }
+  return positions;
+}
+
+}  // namespace
+
+int64_t MoepOptions::choices() const { return std::max<int64_t>(1, std::llround(keys.capacity)); }
+
+MoepPredictor::MoepPredictor(const std::string& prefix, const MoepOptions& o)
+    : hidden(prefix + "hidden", o.width, kPredictorWidth, true, Init::normal(kMoepInitStd)),
+      out(prefix + "out", kPredictorWidth, o.experts(), true, Init::normal(kMoepInitStd)) {
+  hidden.weight.wide = out.weight.wide = true;
+}
+
+Var MoepPredictor::operator()(const Var& normed) {
+  const Var h = hidden(stop_gradient(normed));
+  return out(sigmoid_gate(h, h));  // h sigmoid(h) is SiLU
+}
+
+MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t layer)
+    : options_(o),
+      layer_(layer),
+      router_norm_(prefix + "router.norm", o.width),
+      router_(prefix + "router", o.width, o.experts(), false, Init::normal(kMoepInitStd)),
+      down_(prefix + "down", o.width, o.keys.expert_width, false, Init::normal(kMoepInitStd)),
+      up_(prefix + "up", o.keys.expert_width, o.width, false, Init::normal(kMoepInitStd)),
+      ln_post_(prefix + "ln_post", o.width),
+      threshold_{prefix + "threshold", zeros(o.experts())},
+      pools_{prefix + "pools", zeros(1)} {
+  router_.weight.wide = true;
+  if (o.keys.global_block) {
+    dense_.emplace(prefix, "attn.", "ffn.", WindowBlockSizes{o.width, o.heads, o.ffn_width});
+  }
+  if (o.keys.select == Selection::kPredictor) predictor_.emplace(prefix + "predictor.", o);
+  experts_.reserve(o.keys.windows.size());
+  for (int64_t e = 0; e < o.experts(); ++e) {
+    experts_.emplace_back(
+        prefix + "experts." + std::to_string(e) + ".", "", "",
+        WindowBlockSizes{o.keys.expert_width, o.keys.expert_heads, o.expert_ffn_width});
+  }
+}
+
+Var MoepBlock::operator()(const Var& x, const MoepPass& pass) {
+  const Tensor positions = positions_of(x.value(), pass.batch, pass.tokens);
+  const Var X = dense_ ? (*dense_)(x, pass.batch, positions) : x;
+  const bool recording =
+      pass.measures != nullptr && x.tape() != nullptr && !x.tape()->recomputing();
+  const Choice choice = choose(router_norm_(X), pass, recording);
+  const Var y = with_experts(X, choice, pass);
+  if (choice.loss.value().empty() || pass.loss_scale == 0) return y;
+  const double weight = choice.weight * pass.loss_scale;
+  if (recording) pass.measures->add(0, weight * first_of(choice.loss.value()));
+  return attach_loss(y, choice.loss, static_cast<float>(weight));
+}
+
+MoepBlock::Choice MoepBlock::choose(const Var& normed, const MoepPass& pass, bool recording) {
+  const Var logits = router_(normed);
+  if (options_.keys.select == Selection::kTokenChoice) return choose_by_token(logits, pass);
+  const Var scores = softmax(logits);
+  if (pass.predicted && predictor_) return choose_by_predictor(normed, scores);
+  if (pass.causal) return {by_threshold(scores.value()), scores, {}, 0};
+  return choose_by_expert(normed, scores, pass, recording);
+}
+
+MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& pass) {
+  const bool learns = pass.loss_scale != 0;
+  const int64_t pool = learns ? options_.pool_sequences() * pass.tokens : 0;
+  const int64_t k = options_.choices();
+  TopKRoute route = top_k_route(logits, {k, GateForm::kProbability, 0, pool});
+  Choice choice{route.plan, route.gates, {}, 0};
+  if (!learns) return choice;
+  choice.loss = balance_loss(logits, route.demand, {pool, k});
+  choice.weight = options_.keys.aux_alpha / static_cast<double>(options_.layers);
+  return choice;
+}
+
+MoepBlock::Choice MoepBlock::choose_by_expert(const Var& normed, const Var& scores,
+                                              const MoepPass& pass, bool recording) {
+  const bool moved =
+      options_.keys.select == Selection::kThreshold && *pools_.value.data<double>() > 0;
+  if (moved && !recording) return {by_threshold(scores.value()), scores, {}, 0};
+  const int64_t pool = options_.pool_sequences() * pass.tokens;
+  const ExpertChoice chosen =
+      expert_choice(scores.value(), {options_.keys.capacity, pool, SlotOrder::kTime});
+  if (recording) note_scores(chosen.kth, pass);
+  if (moved) return {by_threshold(scores.value()), scores, {}, 0};
+  Choice choice{chosen.plan, scores, {}, 0};
+  if (!predictor_ || pass.loss_scale == 0) return choice;
+  choice.loss = binary_cross_entropy((*predictor_)(normed), membership(chosen.plan));
+  choice.weight = options_.keys.predictor_weight;
+  return choice;
+}
+
+MoepBlock::Choice MoepBlock::choose_by_predictor(const Var& normed, const Var& scores) {
+  const Tensor z = (*predictor_)(normed).value();
+  Tensor member = z.like(z.shape(), DType::kU8, "moep.membership");
+  dispatch(z.dtype(), [&]<class T>() {
+    const auto* logit = z.data<Accumulator<T>>();
+    for (int64_t i = 0; i < z.count(); ++i) {
+      member.data<uint8_t>()[i] = logit[i] > 0 ? 1 : 0;
+    }
+  });
+  return {select_by_mask(member), scores, {}, 0};
+}
+
+SlotPlan MoepBlock::by_threshold(const Tensor& scores) const {
+  Tensor theta = scores.like({options_.experts()}, scores.dtype(), "moep.threshold");
+  for (int64_t e = 0; e < options_.experts(); ++e) {
+    const double value = threshold_.value.data<double>()[e];
+    if (scores.dtype() == DType::kF64) {
+      theta.data<double>()[e] = value;
+    } else {
+      theta.data<float>()[e] = static_cast<float>(value);
+    }
+  }
+  return select_by_threshold(scores, theta);
+}
+
+RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
+  const MoepKeys& keys = options_.keys;
+  const bool apart = pass.causal || keys.segments == SegmentScope::kSequence;
+  return {apart ? pass.tokens : options_.pool_sequences() * pass.tokens,
+          keys.windowed ? keys.windows[static_cast<size_t>(expert)] : 0,
+          pass.causal ? SlotOrder::kTime : keys.order, keys.rope_position, keys.window};
+}
+
+Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
+  const Var low = down_(x);
+  Var o;
+  for (int64_t e = 0; e < options_.experts(); ++e) {
+    if (choice.plan.groups.size(e) == 0) continue;
+    const ExpertRows rows = arrange_rows(choice.plan, e, choice.gates.value(), layout(e, pass));
+    const Var y = experts_[static_cast<size_t>(e)](gather_rows(low, rows.plan.source), 1,
+                                                   rows.positions, rows.first_key);
+    const Var of_expert = combine_rows(up_(y), choice.gates, rows.plan);
+    o = o.value().empty() ? of_expert : o + of_expert;
+  }
+  return o.value().empty() ? ln_post_(x) : ln_post_.add(x, o).norm;
+}
+
+size_t MoepBlock::place(int64_t pool, int64_t expert) const {
+  return static_cast<size_t>(1 + (pool * options_.layers + layer_) * options_.experts() + expert);
+}
+
+void MoepBlock::note_scores(const Tensor& kth, const MoepPass& pass) const {
+  const int64_t E = options_.experts();
+  const int64_t pools = (std::ssize(pass.measures->sums()) - 1) / (options_.layers * E);
+  if (pools == 0) return;
+  for (int64_t i = 0; i < kth.count(); ++i) {
+    const double score = kth.dtype() == DType::kF64 ? kth.data<double>()[i]
+                                                    : static_cast<double>(kth.data<float>()[i]);
+    pass.measures->add(place((pass.first_pool + i / E) % pools, i % E), score);
+  }
+}
+
+void MoepBlock::end_step(const Measures& measures, int64_t pools) {
+  const double decay = options_.keys.threshold_decay;
+  double& seen = *pools_.value.data<double>();
+  for (int64_t pool = 0; pool < pools; ++pool) {
+    for (int64_t e = 0; e < options_.experts(); ++e) {
+      double& theta = threshold_.value.data<double>()[e];
+      const double kth = measures.at(place(pool, e));
+      theta = seen == 0 ? kth : decay * theta + (1 - decay) * kth;
+    }
+    seen += 1;
+  }
+}
+
+}  // namespace anabranch

@@ -1,0 +1,125 @@
+// A block of MoEP-MSIT: a dense part, then experts that each choose rows.
+//
+//   X   = LN_3(f), f = a + swiglu(LN_2(a)), a = x + attention(LN_1(x))     the dense part
+//   r   = softmax(W_R LN_r(X))
+//   o_t = sum over the experts e that hold t of r_te W_up expert_e(W_down X)_t
+//   y   = LN_post(X + o)
+//
+// Source: Jain et al., "XpertGPT: Multi-Scale Sparse Expert Routing", 2026, section 3.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/models/model.h"
+#include "runtime/models/window_expert.h"
+
+namespace anabranch {
+
+struct MoepOptions {
+  int64_t layers = 6, width = 256, heads = 4, context = 512;
+  int64_t vocabulary = 16384;
+  int64_t ffn_width = 0, expert_ffn_width = 0;  // 0: 8/3 of the width, a multiple of 8
+  bool recompute = false;
+  DType compute = DType::kF32;
+  MoepKeys keys;
+
+  [[nodiscard]] int64_t experts() const { return std::ssize(keys.windows); }
+
+  // Sequences that compete: 1 where each sequence is a pool of its own.
+  [[nodiscard]] int64_t pool_sequences() const {
+    return keys.select == Selection::kEcSeq ? 1 : keys.pool_sequences;
+  }
+
+  // Experts of a token by token choice.
+  [[nodiscard]] int64_t choices() const;
+};
+
+// What one forward does in every block.
+struct MoepPass {
+  int64_t batch = 0, tokens = 0;  // B, T
+  bool causal = false;            // choose by what came before alone
+  bool predicted = false;         // the predictor chooses, if there is one
+  double loss_scale = 0;          // B T over the tokens of the step; 0: no auxiliary losses
+  int64_t first_pool = 0;         // number in the step of the first pool
+  Measures* measures = nullptr;
+};
+
+// Whether the tokens of an expert are learned from the router: a two-layer map of what it reads.
+struct MoepPredictor {
+  Linear hidden;  // [64, C]
+  Linear out;     // [E, 64]
+
+  MoepPredictor(const std::string& prefix, const MoepOptions& options);
+
+  // Logits [M, E] of being chosen; no gradient reaches `normed`.
+  Var operator()(const Var& normed);
+
+  void visit(const auto& f) {
+    hidden.visit(f);
+    out.visit(f);
+  }
+};
+
+class MoepBlock {
+ public:
+  MoepBlock(const std::string& prefix, const MoepOptions& options, int64_t layer);
+
+  // x [B T, C]
+  Var operator()(const Var& x, const MoepPass& pass);
+
+  // Moves the thresholds on by the k-th scores of the pools of a step.
+  void end_step(const Measures& measures, int64_t pools);
+
+  void visit(const auto& f) {
+    if (dense_) dense_->visit(f);
+    router_norm_.visit(f);
+    router_.visit(f);
+    if (predictor_) predictor_->visit(f);
+    down_.visit(f);
+    for (WindowBlock& expert : experts_) expert.visit(f);
+    up_.visit(f);
+    ln_post_.visit(f);
+  }
+
+  void visit_buffers(const auto& f) {
+    f(threshold_);
+    f(pools_);
+  }
+
+ private:
+  // Who holds what, and by which gates; and what is to be learned of it.
+  struct Choice {
+    SlotPlan plan;
+    Var gates;
+    Var loss;  // empty: none
+    double weight = 0;
+  };
+
+  Choice choose(const Var& normed, const MoepPass& pass, bool recording);
+  Choice choose_by_token(const Var& logits, const MoepPass& pass);
+  Choice choose_by_expert(const Var& normed, const Var& scores, const MoepPass& pass,
+                          bool recording);
+  Choice choose_by_predictor(const Var& normed, const Var& scores);
+  [[nodiscard]] SlotPlan by_threshold(const Tensor& scores) const;
+  [[nodiscard]] RowLayout layout(int64_t expert, const MoepPass& pass) const;
+  // o, if any expert holds a row: else x.
+  Var with_experts(const Var& x, const Choice& choice, const MoepPass& pass);
+  void note_scores(const Tensor& kth, const MoepPass& pass) const;
+  [[nodiscard]] size_t place(int64_t pool, int64_t expert) const;
+
+  MoepOptions options_;
+  int64_t layer_;
+  std::optional<WindowBlock> dense_;
+  LayerNorm router_norm_;
+  Linear router_;
+  std::optional<MoepPredictor> predictor_;
+  Linear down_;  // [C_e, C]
+  std::vector<WindowBlock> experts_;
+  Linear up_;  // [C, C_e]
+  LayerNorm ln_post_;
+  Buffer threshold_;  // [E]
+  Buffer pools_;      // [1]: how many moved it
+};
+
+}  // namespace anabranch

@@ -1,0 +1,176 @@
+#include "runtime/models/moep_msit.h"
+
+#include <algorithm>
+
+#include "core/autograd/recompute.h"
+#include "core/ops/embedding.h"
+#include "runtime/config/model_config.h"
+#include "runtime/models/gpt2_block.h"
+
+namespace anabranch {
+
+MoepOptions checked(MoepOptions o) {
+  const MoepKeys& keys = o.keys;
+  if (o.layers < 1 || o.width < 1 || o.heads < 1 || o.context < 1 || o.vocabulary < 1) {
+    throw config_error("the model has layers ", o.layers, ", width ", o.width, ", heads ", o.heads,
+                       ", context ", o.context, ", vocabulary ", o.vocabulary,
+                       "; all must be at least 1");
+  }
+  if (keys.causal_ratio < 1) {
+    throw config_error("model.causal_ratio is ", keys.causal_ratio,
+                       ", but masked batches are not available: leave it at 1");
+  }
+  if (o.ffn_width == 0) o.ffn_width = two_thirds_of_four(o.width, keys.ffn_round);
+  if (o.expert_ffn_width == 0) {
+    o.expert_ffn_width = two_thirds_of_four(keys.expert_width, keys.ffn_round);
+  }
+  return o;
+}
+
+MoepMsit::MoepMsit(const MoepOptions& options)
+    : options_(checked(options)),
+      tokens_("wte.weight", {options_.vocabulary, options_.width}, Init::normal(kMoepInitStd),
+              true),
+      ln_f_("ln_f", options_.width),
+      head_(tokens_) {
+  tokens_.role = Role::kEmbedding;
+  for (int64_t l = 0; l < options_.layers; ++l) {
+    blocks_.emplace_back("h." + std::to_string(l) + ".", options_, l);
+  }
+  set_compute(*this, options_.compute);
+}
+
+void MoepMsit::visit(const std::function<void(Param&)>& f) {
+  f(tokens_);
+  for (MoepBlock& block : blocks_) block.visit(f);
+  ln_f_.visit(f);
+}
+
+void MoepMsit::visit_buffers(const std::function<void(Buffer&)>& f) {
+  if (options_.keys.select == Selection::kTokenChoice) return;
+  for (MoepBlock& block : blocks_) block.visit_buffers(f);
+}
+
+void MoepMsit::check_pools(int64_t sequences) const {
+  const int64_t pool = options_.pool_sequences();
+  if (sequences % pool == 0) return;
+  throw config_error("model.pool_sequences ", pool, " does not divide the ", sequences,
+                     " sequences of a batch: give a pool or a micro-batch that fits");
+}
+
+MoepPass MoepMsit::pass_of(const Tensor& ids) {
+  MoepPass pass;
+  pass.batch = ids.dim(0);
+  pass.tokens = ids.dim(1);
+  return pass;
+}
+
+Var MoepMsit::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key,
+                     const MoepPass& pass) {
+  const PlacedDropout drop(static_cast<float>(options_.keys.dropout), batch, key);
+  Var x = drop(embedding(tape, flat(batch.inputs), tokens_, {}, nullptr), 0, 0);
+  for (MoepBlock& block : blocks_) {
+    const auto run = [&block, pass](const Var& v) { return block(v, pass); };
+    x = options_.recompute ? recompute(x, run) : run(x);
+  }
+  return ln_f_(x);
+}
+
+Var MoepMsit::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {
+  MoepPass pass = pass_of(batch.inputs);
+  check_pools(pass.batch);
+  pass.loss_scale = static_cast<double>(batch.inputs.count()) * scale;
+  pass.first_pool = batch.first_sample / options_.pool_sequences();
+  pass.measures = key.measures;
+  return head_.loss(hidden(&tape, batch, &key, pass), batch.targets, scale);
+}
+
+Tensor MoepMsit::token_losses(const MicroBatch& batch, Routing routing) {
+  MoepPass pass = pass_of(batch.inputs);
+  pass.causal = routing == Routing::kCausal;
+  pass.predicted = true;
+  if (!pass.causal) check_pools(pass.batch);
+  return head_.losses(hidden(nullptr, batch, nullptr, pass).value(), batch.targets);
+}
+
+Tensor MoepMsit::logits(const Tensor& ids) {
+  const MoepPass pass = pass_of(ids);
+  check_pools(pass.batch);
+  return head_.logits(hidden(nullptr, {ids, {}, 0}, nullptr, pass).value());
+}
+
+DecodeState MoepMsit::decode_state(int64_t batch, int64_t /*tokens*/) const {
+  DecodeState state;
+  state.ids.resize(static_cast<size_t>(batch));
+  return state;
+}
+
+Tensor MoepMsit::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
+                        DecodeState& state) {
+  const int64_t B = ids.dim(0), S = ids.dim(1), C = options_.width;
+  Tensor last;
+  for (int64_t b = 0; b < B; ++b) {
+    std::vector<int32_t>& all = state.ids[static_cast<size_t>(b)];
+    const auto row =
+        ids.span<int32_t>().subspan(static_cast<size_t>(b * S), static_cast<size_t>(S));
+    const auto count = new_tokens[static_cast<size_t>(b)];
+    all.insert(all.end(), row.begin(), row.begin() + count);
+    Tensor sequence = ids.like({1, std::ssize(all)}, DType::kI32, "moep.decode");
+    std::ranges::copy(all, sequence.data<int32_t>());
+    MoepPass pass = pass_of(sequence);
+    pass.causal = pass.predicted = true;
+    const Tensor x = hidden(nullptr, {sequence, {}, 0}, nullptr, pass).value();
+    if (last.empty()) last = x.like({B, C}, x.dtype(), "last_hidden");
+    last.view(b * C, {C}).copy_from(x.view((x.dim(0) - 1) * C, {C}));
+  }
+  return head_.logits(last);
+}
+
+bool MoepMsit::looks_ahead() const {
+  const Selection select = options_.keys.select;
+  return select == Selection::kEcBatch || select == Selection::kEcSeq;
+}
+
+size_t MoepMsit::measure_places(int64_t sequences) const {
+  if (options_.keys.select == Selection::kTokenChoice) return 1;
+  const int64_t pools = sequences / options_.pool_sequences();
+  return static_cast<size_t>(1 + pools * options_.layers * options_.experts());
+}
+
+void MoepMsit::end_step(const Measures& measures) {
+  Measures copy = measures;  // how many places there are is known by its sums alone
+  const int64_t pools = (std::ssize(copy.sums()) - 1) / (options_.layers * options_.experts());
+  for (MoepBlock& block : blocks_) block.end_step(measures, pools);
+}
+
+ModelCost MoepMsit::cost() const {
+  const MoepOptions& o = options_;
+  const MoepKeys& keys = o.keys;
+  const int64_t C = o.width, W = keys.expert_width, E = o.experts(), L = o.layers;
+  const int64_t dense = keys.global_block ? 4 * C * C + 3 * C * o.ffn_width : 0;
+  const int64_t expert = 4 * W * W + 3 * W * o.expert_ffn_width;
+  const int64_t norms = (keys.global_block ? 6 * C : 0) + 4 * C + E * 6 * W;
+  const int64_t hidden = keys.select == Selection::kPredictor ? 64 : 0;
+  const int64_t predictor = hidden * (C + E), biases = hidden > 0 ? hidden + E : 0;
+  const auto real = [](int64_t count) { return static_cast<double>(count); };
+  ModelCost cost;
+  cost.non_embedding_parameters =
+      L * (dense + norms + C * E + predictor + biases + 2 * C * W + E * expert) + 2 * C;
+  cost.parameters = cost.non_embedding_parameters + o.vocabulary * C;
+  const bool by_token = keys.select == Selection::kTokenChoice;
+  const double slots = by_token ? real(o.choices()) : keys.capacity;  // of a token, on average
+  cost.linear_macs =
+      real(L) * (real(dense + C * W) + slots * real(C * W + expert)) + real(o.vocabulary * C);
+  cost.front_end_macs = real(L * (C * E + predictor));
+  const double held = slots / real(E);  // share of the tokens that an expert holds
+  double keys_seen = 0;                 // full windows, summed over the experts
+  for (const int64_t window : keys.windows) {
+    keys_seen +=
+        keys.windowed ? real(std::min(window, o.context)) : (held * real(o.context) + 1) / 2;
+  }
+  const double of_dense = keys.global_block ? real(C * (o.context + 1)) : 0;
+  cost.attention_macs = real(L) * (of_dense + held * 2 * real(W) * keys_seen);
+  return cost;
+}
+
+}  // namespace anabranch

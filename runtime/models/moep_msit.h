@@ -1,0 +1,70 @@
+// MoEP-MSIT: blocks of a dense part and window experts that choose their rows.
+//
+// How rows are chosen, in training and (as trained) in evaluation:
+//
+//   ec_batch      an expert takes the k largest scores of a pool of sequences: it looks ahead
+//   ec_seq        the same, every sequence a pool
+//   threshold     score >= theta, a moving average of those k-th scores; before the first step as
+//                 ec_batch
+//   predictor     trains as ec_batch; evaluation, however routed, asks a predictor of membership
+//   token_choice  each row takes its k experts
+//
+// Routing::kCausal chooses by thresholds where the training looks ahead, and lets a row of an
+// expert see rows of its own sequence alone, in time, whatever `order` and `segments` say.
+//
+// Source: Jain et al., "XpertGPT: Multi-Scale Sparse Expert Routing", 2026.
+#pragma once
+
+#include <deque>
+
+#include "runtime/models/head.h"
+#include "runtime/models/moep_block.h"
+
+namespace anabranch {
+
+// With widths filled. Throws Error (config) if a size is not positive, or masked batches are asked
+// for.
+MoepOptions checked(MoepOptions options);
+
+class MoepMsit final : public Model {
+ public:
+  // Throws Error (config) as checked().
+  explicit MoepMsit(const MoepOptions& options);
+
+  void visit(const std::function<void(Param&)>& f) override;
+  void visit_buffers(const std::function<void(Buffer&)>& f) override;
+  // Throws Error (config) if the sequences of a pool do not divide the batch.
+  Var loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) override;
+  using Model::token_losses;
+  Tensor token_losses(const MicroBatch& batch, Routing routing) override;
+  // As in training, the predictor's model too: each call is a batch of pools.
+  Tensor logits(const Tensor& ids) override;
+  // Causal routing of all tokens so far: state.ids has them.
+  Tensor decode(const Tensor& ids, std::span<const int64_t> new_tokens,
+                DecodeState& state) override;
+  [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
+  [[nodiscard]] ModelCost cost() const override;
+
+  [[nodiscard]] bool looks_ahead() const override;
+  // The sum of the auxiliary losses; then the k-th score of each pool of the step, layer, expert.
+  [[nodiscard]] size_t measure_places(int64_t sequences) const override;
+  void end_step(const Measures& measures) override;
+
+  [[nodiscard]] int64_t context() const override { return options_.context; }
+
+  [[nodiscard]] int64_t vocabulary() const override { return options_.vocabulary; }
+
+ private:
+  void check_pools(int64_t sequences) const;
+  Var hidden(Tape* tape, const MicroBatch& batch, const StepKey* key, const MoepPass& pass);
+  // B and T of a batch; without the predictor and as trained.
+  static MoepPass pass_of(const Tensor& ids);
+
+  MoepOptions options_;
+  Param tokens_;  // E [V, C], the head too
+  std::deque<MoepBlock> blocks_;
+  LayerNorm ln_f_;
+  Head head_;
+};
+
+}  // namespace anabranch
