@@ -57,7 +57,7 @@ inline constexpr std::array kMixtureMetrics{
                "95th percentile of kappa."},
     MetricSpec{Metric::kPositiveAlpha, "positive_alpha", MetricType::kGauge, MetricLabel::kLayer,
                "Mean of the positive elements of alpha."},
-    MetricSpec{Metric::kPositiveB, "positive_b", MetricType::kGauge, MetricLabel::kLayer,
+    MetricSpec{Metric::kPositiveB, "positive_bias", MetricType::kGauge, MetricLabel::kLayer,
                "Mean of the positive elements of b."},
 };
 

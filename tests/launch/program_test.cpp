@@ -192,7 +192,7 @@ TEST_F(ProgramTest, WatchSkipsAndCountsOddLines) {
   const ProgramResult shown = run("watch r --once");
   EXPECT_EQ(shown.exit_code, 0);
   EXPECT_THAT(shown.out, StartsWith("step 1200  loss 2.5000"));
-  EXPECT_THAT(shown.err, HasSubstr("skipped 12 lines that no run writes"));
+  EXPECT_THAT(shown.err, HasSubstr("skipped 14 lines that no run writes"));
   write("r/metrics.jsonl", std::string(1 << 20, 'x') + "\n");
   const ProgramResult one = run("watch r --once");
   EXPECT_THAT(one.err, HasSubstr("skipped 1 line that no run writes"));
