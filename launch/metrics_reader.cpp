@@ -51,6 +51,15 @@ class Fields {
     return "";
   }
 
+  // A missing one is false.
+  bool flag(const char* key) {
+    const auto found = line_.find(key);
+    if (found == line_.end()) return false;
+    if (found->is_boolean()) return found->get<bool>();
+    good_ = false;
+    return false;
+  }
+
   [[nodiscard]] bool has(const char* key) const { return line_.contains(key); }
 
   [[nodiscard]] bool good() const { return good_; }
@@ -80,9 +89,15 @@ EvalReport eval_of(Fields& line) {
   r.step = line.count(Metric::kStep);
   r.source = line.text("source");
   if (r.source == "all") r.source.clear();  // the only one
-  r.loss = line.number(Metric::kValidationLoss);
-  r.perplexity = line.number(Metric::kValidationPerplexity);
-  r.bits_per_byte = line.number(Metric::kBitsPerByte);
+  r.looks_ahead = line.flag("looks_ahead");
+  if (r.looks_ahead) {
+    r.loss = line.number(Metric::kValidationLossLookingAhead);
+    r.perplexity = r.bits_per_byte = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    r.loss = line.number(Metric::kValidationLoss);
+    r.perplexity = line.number(Metric::kValidationPerplexity);
+    r.bits_per_byte = line.number(Metric::kBitsPerByte);
+  }
   r.tokens = line.count("tokens");
   r.seconds = line.number("seconds");
   return r;
@@ -121,6 +136,8 @@ bool read_report(const std::string& line, int64_t total_steps, ReportSink& sink)
   } else if (type == "event") {
     const std::string kind = fields.text("kind"), text = fields.text("text");
     if (fields.good()) sink.event(kind, text);
+  } else if (type == "mixture") {
+    fields.count(Metric::kStep);  // the step's own line speaks of it
   } else {
     return false;
   }

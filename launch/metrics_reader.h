@@ -8,7 +8,8 @@
 
 namespace anabranch {
 
-// Tells `sink` what a line says. A number that JSON has no word for (null) is not-a-number.
+// Tells `sink` what a line says; nothing of a model's own figures (type "mixture"). A number that
+// JSON has no word for (null) is not-a-number.
 //
 //   line         "{"type": "step", ...}", without its line feed
 //   total_steps  of the run; 0: unknown

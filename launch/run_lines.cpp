@@ -25,11 +25,17 @@ std::string skipped_line(const StepReport& r) {
 }
 
 std::string eval_line(const EvalReport& r) {
+  const std::string source = r.source.empty() ? "" : " " + r.source;
+  if (r.looks_ahead) {
+    return fmt::format(
+        "step {}  validation{} looking ahead: loss {:.4f}  (sees the future: no headline figure; "
+        "{} tokens, {:.1f} s)",
+        r.step, source, r.loss, r.tokens, r.seconds);
+  }
   return fmt::format(
       "step {}  validation{}: loss {:.4f}  perplexity {:.2f}  bits/byte {:.4f}  ({} tokens, {:.1f} "
       "s)",
-      r.step, r.source.empty() ? "" : " " + r.source, r.loss, r.perplexity, r.bits_per_byte,
-      r.tokens, r.seconds);
+      r.step, source, r.loss, r.perplexity, r.bits_per_byte, r.tokens, r.seconds);
 }
 
 std::string save_line(const SaveReport& r) {

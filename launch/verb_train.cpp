@@ -65,7 +65,8 @@ class Telemetry {
  public:
   Telemetry(const Config& config, const RunDirectory& run, std::vector<std::string> sources,
             int ranks, Log& log)
-      : metrics_(labels(config), std::move(sources)),
+      : metrics_(labels(config), std::move(sources), part_counts(config.model),
+                 config.metrics.label_limit),
         lines_(run.metrics().string(), [&log](const std::string& w) { log.warn(w); }),
         server_(metrics_, config.metrics.listen, [&log](const std::string& w) { log.warn(w); }),
         sink_(metrics_, lines_) {

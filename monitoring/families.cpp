@@ -33,7 +33,12 @@ const char* label_name(MetricLabel label) {
 prometheus::ClientMetric client_metric(const MetricSpec& spec, const Metrics::Series& series) {
   prometheus::ClientMetric metric;
   if (spec.label != MetricLabel::kNone) {
-    metric.label.push_back({label_name(spec.label), std::string(series.label)});
+    const std::string first =
+        series.layer < 0 ? std::string(series.label) : std::to_string(series.layer);
+    metric.label.push_back({series.layer < 0 ? label_name(spec.label) : "layer", first});
+  }
+  if (series.part >= 0) {
+    metric.label.push_back({label_name(spec.label), std::to_string(series.part)});
   }
   switch (spec.type) {
     case MetricType::kCounter:
@@ -84,7 +89,7 @@ std::vector<prometheus::MetricFamily> collect_families(const Metrics& metrics) {
     for (const Metrics::Series& series : metrics.read(Metric(i))) {
       family.metric.push_back(client_metric(spec, series));
     }
-    families.push_back(std::move(family));
+    if (!family.metric.empty()) families.push_back(std::move(family));
   }
   return families;
 }

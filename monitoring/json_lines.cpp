@@ -51,6 +51,15 @@ void append_number(std::string& text, double value) {
   text.append(buffer.data(), end.ptr);
 }
 
+void append_numbers(std::string& text, const std::vector<double>& values) {
+  text += '[';
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) text += ',';
+    append_number(text, values[i]);
+  }
+  text += ']';
+}
+
 // Where the last whole line ends.
 off_t whole_lines(int file, off_t size) {
   std::array<char, 4096> block{};
@@ -77,18 +86,38 @@ JsonLine& JsonLine::add(Metric metric, double value, std::string_view label) {
 }
 
 JsonLine& JsonLine::add(std::string_view key, std::string_view text) {
-  text_ += ',';
-  append_quoted(text_, key);
-  text_ += ':';
+  add_word(key, "");
   append_quoted(text_, text);
   return *this;
 }
 
 JsonLine& JsonLine::add(std::string_view key, double value) {
+  add_word(key, "");
+  append_number(text_, value);
+  return *this;
+}
+
+JsonLine& JsonLine::add(std::string_view key, const std::vector<double>& values) {
+  add_word(key, "");
+  append_numbers(text_, values);
+  return *this;
+}
+
+JsonLine& JsonLine::add(std::string_view key, const std::vector<std::vector<double>>& rows) {
+  add_word(key, "[");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i > 0) text_ += ',';
+    append_numbers(text_, rows[i]);
+  }
+  text_ += ']';
+  return *this;
+}
+
+JsonLine& JsonLine::add_word(std::string_view key, std::string_view word) {
   text_ += ',';
   append_quoted(text_, key);
   text_ += ':';
-  append_number(text_, value);
+  text_ += word;
   return *this;
 }
 

@@ -1,6 +1,7 @@
 // metrics.jsonl: one JSON object a line, written by a thread of its own.
 #pragma once
 
+#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "monitoring/metrics.h"
 
@@ -25,10 +27,19 @@ class JsonLine {
   // What is no metric: names, paths, reasons.
   JsonLine& add(std::string_view key, std::string_view text);
   JsonLine& add(std::string_view key, double value);
+  JsonLine& add(std::string_view key, const std::vector<double>& values);
+  JsonLine& add(std::string_view key, const std::vector<std::vector<double>>& rows);
+
+  // Of bool alone: text must not turn into one.
+  JsonLine& add(std::string_view key, std::same_as<bool> auto value) {
+    return add_word(key, value ? "true" : "false");
+  }
 
   [[nodiscard]] std::string text() const { return text_ + "}"; }
 
  private:
+  JsonLine& add_word(std::string_view key, std::string_view word);
+
   std::string text_;
 };
 

@@ -1,5 +1,6 @@
 #include "monitoring/metrics.h"
 
+#include <algorithm>
 #include <limits>
 #include <sstream>
 
@@ -27,8 +28,8 @@ static_assert(
     }(),
     "kMetrics is not in the order of Metric");
 
-Metrics::Metrics(Labels info, std::vector<std::string> sources)
-    : info_(std::move(info)), buckets_(kBounds.size()) {
+Metrics::Metrics(Labels info, std::vector<std::string> sources, PartCounts parts, int64_t limit)
+    : info_(std::move(info)), parts_(parts), limit_(limit), buckets_(kBounds.size()) {
   const auto labels = [&](MetricLabel label) -> auto& {
     return labels_[static_cast<size_t>(label)];
   };
@@ -42,19 +43,31 @@ Metrics::Metrics(Labels info, std::vector<std::string> sources)
   size_t cells = 0;
   for (size_t i = 0; i < kMetrics.size(); ++i) {
     first_cell_[i] = cells;
-    cells += labels_of(Metric(i)).size();
+    cells += series_of(Metric(i));
   }
   cells_ = std::make_unique<std::atomic<double>[]>(cells);
   for (size_t i = 0; i < kMetrics.size(); ++i) {
     const bool is_gauge = kMetrics[i].type == MetricType::kGauge;
-    for (size_t j = 0; j < labels_of(Metric(i)).size(); ++j) {
+    for (size_t j = 0; j < series_of(Metric(i)); ++j) {
       cells_[first_cell_[i] + j] = is_gauge ? std::numeric_limits<double>::quiet_NaN() : 0.0;
     }
   }
 }
 
 void Metrics::set(Metric metric, double value, std::string_view label) {
+  if (series_of(metric) == 0) return;
   cells_[cell_of(metric, label)].store(value, std::memory_order_relaxed);
+}
+
+void Metrics::set(Metric metric, double value, int64_t layer, int64_t part) {
+  const auto [layers, parts] = grid_of(metric);
+  if (series_of(metric) == 0) return;
+  AB_CHECK(layer >= 0 && layer < layers && part >= 0 && part < parts, "metric ",
+           spec_of(metric).name, " of layer ", layer, ", part ", part, "; there are ", layers,
+           " layers of ", parts);
+  const size_t place =
+      first_cell_[static_cast<size_t>(metric)] + static_cast<size_t>(layer * parts + part);
+  cells_[place].store(value, std::memory_order_relaxed);
 }
 
 void Metrics::add(Metric metric, double amount, std::string_view label) {
@@ -76,8 +89,16 @@ double Metrics::value(Metric metric, std::string_view label) const {
 
 std::vector<Metrics::Series> Metrics::read(Metric metric) const {
   std::vector<Series> all;
-  for (const std::string& label : labels_of(metric)) {
-    Series series{label, value(metric, label), {}};
+  const MetricLabel kind = spec_of(metric).label;
+  const std::vector<std::string>& labels = labels_of(metric);
+  const int64_t parts = std::max<int64_t>(grid_of(metric).second, 1);
+  for (size_t i = 0; i < series_of(metric); ++i) {
+    Series series;
+    if (kind < MetricLabel::kLayer) series.label = labels[i];
+    if (kind >= MetricLabel::kLayer) series.layer = static_cast<int64_t>(i) / parts;
+    if (kind > MetricLabel::kLayer) series.part = static_cast<int64_t>(i) % parts;
+    const size_t cell = first_cell_[static_cast<size_t>(metric)] + i;
+    series.value = cells_[cell].load(std::memory_order_relaxed);
     if (spec_of(metric).type == MetricType::kHistogram) {
       uint64_t count = 0;
       for (const auto& bucket : buckets_) {
@@ -102,9 +123,32 @@ const std::vector<std::string>& Metrics::labels_of(Metric metric) const {
   return labels_[static_cast<size_t>(spec_of(metric).label)];
 }
 
+std::pair<int64_t, int64_t> Metrics::grid_of(Metric metric) const {
+  switch (spec_of(metric).label) {
+    case MetricLabel::kNone:
+      return {1, 1};
+    case MetricLabel::kLayer:
+      return {parts_.layers, 1};
+    case MetricLabel::kStream:
+      return {parts_.layers, parts_.streams};
+    case MetricLabel::kExpert:
+      return {parts_.layers, parts_.experts};
+    default:
+      return {0, 0};
+  }
+}
+
+size_t Metrics::series_of(Metric metric) const {
+  if (is_of_mixtures(metric) && parts_ == PartCounts{}) return 0;
+  if (spec_of(metric).label < MetricLabel::kLayer) return labels_of(metric).size();
+  const auto [layers, parts] = grid_of(metric);
+  return layers * parts <= limit_ ? static_cast<size_t>(layers * parts) : 0;
+}
+
 size_t Metrics::cell_of(Metric metric, std::string_view label) const {
   const std::vector<std::string>& labels = labels_of(metric);
-  for (size_t i = 0; i < labels.size(); ++i) {
+  const size_t count = std::min(labels.size(), series_of(metric));
+  for (size_t i = 0; i < count; ++i) {
     if (labels[i] == label) return first_cell_[static_cast<size_t>(metric)] + i;
   }
   AB_FAIL("metric ", spec_of(metric).name, " has no label \"", label, "\"");

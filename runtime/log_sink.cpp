@@ -17,6 +17,11 @@ void LogSink::step(const StepReport& r) {
 }
 
 void LogSink::eval(const EvalReport& r) {
+  if (r.looks_ahead) {
+    log_.info(join("validation ", r.source, " looking ahead at step ", r.step, ": loss ", r.loss,
+                   " (sees the future: no headline figure)"));
+    return;
+  }
   log_.info(join("validation ", r.source, " at step ", r.step, ": loss ", r.loss,
                  ", bits per byte ", r.bits_per_byte));
 }

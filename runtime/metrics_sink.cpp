@@ -1,6 +1,8 @@
 #include "runtime/metrics_sink.h"
 
+#include <array>
 #include <chrono>
+#include <limits>
 
 namespace anabranch {
 namespace {
@@ -53,6 +55,47 @@ void set_comm(Metrics& metrics, const CommStats& stats) {
   }
 }
 
+// Arrays of a metric's readings by layer, and by layer and part; null where there is none.
+using Rows = std::vector<std::vector<double>>;
+
+Rows rows_of(const std::vector<Reading>& readings, Metric metric) {
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  Rows rows;
+  for (const Reading& r : readings) {
+    if (r.metric != metric) continue;
+    const auto layer = static_cast<size_t>(r.layer), part = static_cast<size_t>(r.part);
+    if (rows.size() <= layer) rows.resize(layer + 1);
+    if (rows[layer].size() <= part) rows[layer].resize(part + 1, kNothing);
+    rows[layer][part] = r.value;
+  }
+  return rows;
+}
+
+std::vector<double> first_column(const Rows& rows) {
+  std::vector<double> column;
+  for (const std::vector<double>& row : rows) {
+    column.push_back(row.empty() ? std::numeric_limits<double>::quiet_NaN() : row[0]);
+  }
+  return column;
+}
+
+JsonLine mixture_line(const StepReport& r) {
+  JsonLine line("mixture");
+  line.add(Metric::kStep, static_cast<double>(r.step));
+  for (const MetricSpec& spec : kMixtureMetrics) {
+    const Rows rows = rows_of(r.readings, spec.id);
+    if (rows.empty()) continue;
+    if (spec.label == MetricLabel::kNone) {
+      line.add(spec.id, rows[0][0]);
+    } else if (spec.label == MetricLabel::kLayer) {
+      line.add(spec.name, first_column(rows));
+    } else {
+      line.add(spec.name, rows);
+    }
+  }
+  return line;
+}
+
 std::string source_of(const EvalReport& report) {
   return report.source.empty() ? "all" : report.source;
 }
@@ -79,7 +122,13 @@ void MetricsSink::step(const StepReport& r) {
   set_comm(metrics_, r.comm);
   if (!r.skipped.empty()) metrics_.add(Metric::kSkippedSteps, 1, r.skipped);
   metrics_.set(Metric::kLinesLost, static_cast<double>(lines_.lost()));
-  if (!r.logged && r.skipped.empty()) return;
+  for (const Reading& figure : r.readings) {
+    metrics_.set(figure.metric, figure.value, figure.layer, figure.part);
+  }
+  if (r.logged || !r.skipped.empty()) write_lines(r);
+}
+
+void MetricsSink::write_lines(const StepReport& r) {
   JsonLine line("step");
   line.add(Metric::kStep, static_cast<double>(r.step))
       .add(Metric::kTokens, static_cast<double>(r.tokens))
@@ -94,12 +143,26 @@ void MetricsSink::step(const StepReport& r) {
       .add(Metric::kFlopPerSecond, r.flops_per_second)
       .add(Metric::kResidentMemory, r.resident_bytes.max, "max");
   if (r.mfu >= 0) line.add(Metric::kMfu, r.mfu);
+  const Rows auxiliary = rows_of(r.readings, Metric::kAuxiliaryLoss);
+  if (!auxiliary.empty()) line.add(Metric::kAuxiliaryLoss, auxiliary[0][0]);
   if (!r.skipped.empty()) line.add("skipped", r.skipped);
   lines_.write(line);
+  if (!r.readings.empty()) lines_.write(mixture_line(r));
 }
 
 void MetricsSink::eval(const EvalReport& r) {
   const std::string source = source_of(r);
+  if (r.looks_ahead) {
+    metrics_.set(Metric::kValidationLossLookingAhead, r.loss, source);
+    lines_.write(JsonLine("eval")
+                     .add(Metric::kStep, static_cast<double>(r.step))
+                     .add("looks_ahead", true)
+                     .add("source", source)
+                     .add(Metric::kValidationLossLookingAhead, r.loss)
+                     .add("tokens", static_cast<double>(r.tokens))
+                     .add("seconds", r.seconds));
+    return;
+  }
   metrics_.set(Metric::kValidationLoss, r.loss, source);
   metrics_.set(Metric::kValidationPerplexity, r.perplexity, source);
   metrics_.set(Metric::kBitsPerByte, r.bits_per_byte, source);

@@ -18,6 +18,8 @@ class MetricsSink final : public ReportSink {
   void event(const std::string& kind, const std::string& text) override;
 
  private:
+  void write_lines(const StepReport& report);
+
   Metrics& metrics_;
   JsonLines& lines_;
 };

@@ -1,6 +1,7 @@
 #include "runtime/config/model_config.h"
 
 #include <array>
+#include <iterator>
 
 namespace anabranch {
 
@@ -65,6 +66,19 @@ void fill_sizes(ModelConfig& model) {
   model.ffn_width = model.type == ModelType::kMoepMsit
                         ? two_thirds_of_four(model.width, model.moep.ffn_round)
                         : 4 * model.width;
+}
+
+PartCounts part_counts(const ModelConfig& model) {
+  switch (model.type) {
+    case ModelType::kCmollm:
+      return {model.layers, model.cmollm.streams, 0};
+    case ModelType::kMoepMsit:
+      return {model.layers, 0, std::ssize(model.moep.windows)};
+    case ModelType::kKappaMoe:
+      return {model.layers, 0, model.kappa.experts};
+    default:
+      return {};
+  }
 }
 
 }  // namespace anabranch

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "monitoring/part_counts.h"
 #include "runtime/config/family_config.h"
 
 namespace anabranch {
@@ -70,5 +71,8 @@ int64_t two_thirds_of_four(int64_t width, FfnRound round);
 
 // Fills the sizes that follow from others: ffn_width, and of depth.
 void fill_sizes(ModelConfig& model);
+
+// The layers and parts that the model's figures speak of; all 0: it has none. Sizes must be filled.
+PartCounts part_counts(const ModelConfig& model);
 
 }  // namespace anabranch

@@ -145,11 +145,14 @@ struct EvalConfig {
 struct MetricsConfig {
   std::string listen = "127.0.0.1:9464";
   double peak_tflops = 0;
+  int64_t label_limit = 1024;
 
   void visit(auto&& f) {
     f("listen", listen, "host:port of the Prometheus endpoint (port 0: any free one), or off");
     f("peak_tflops", peak_tflops, 0.0, 1e6,
       "a rank's peak in TFLOP/s, which MFU is measured against; 0: unknown, no MFU");
+    f("label_limit", label_limit, int64_t{0}, int64_t{100000},
+      "series that a metric may have by layer, stream or expert; more are not scraped, 0: none");
   }
 
   bool operator==(const MetricsConfig&) const = default;

@@ -164,20 +164,35 @@ TEST_F(ProgramTest, WatchShowsTheRunAsTrainDoes) {
             "step 1200/1260  loss 2.5000  lr 0.001  norm 0.900  45.6 k tokens/s  2:00 left\n");
 }
 
+TEST_F(ProgramTest, WatchTellsALossThatSeesTheFuture) {
+  std::filesystem::create_directory(dir_ + "/r");
+  write("r/metrics.jsonl",
+        "{\"type\":\"mixture\",\"step\":1200,\"auxiliary_loss\":0.5,"
+        "\"stream_load\":[[0.25,0.75],[]],\"effective_streams\":[1.5,null]}\n"
+        "{\"type\":\"eval\",\"step\":1200,\"looks_ahead\":true,\"source\":\"all\","
+        "\"validation_loss_looking_ahead\":3,\"tokens\":100,\"seconds\":2}\n");
+  const ProgramResult shown = run("watch r --once");
+  EXPECT_EQ(shown.out,
+            "step 1200  validation looking ahead: loss 3.0000  (sees the future: no headline "
+            "figure; 100 tokens, 2.0 s)\n");
+  EXPECT_EQ(shown.err, "");
+}
+
 TEST_F(ProgramTest, WatchSkipsAndCountsOddLines) {
   std::filesystem::create_directory(dir_ + "/r");
   std::string odd;
   for (const char* line :
        {"{\"type\":5}", "{\"type\":\"step\",\"step\":3,\"loss\":2", "nonsense", "[]", "{}", "",
         "{\"type\":\"step\"}", "{\"type\":\"step\",\"step\":\"x\"}", "{\"type\":\"other\"}", "\xff",
-        "{\"type\":\"event\",\"kind\":1,\"text\":[]}", "{\"type\":\"save\",\"step\":-1}"}) {
+        "{\"type\":\"event\",\"kind\":1,\"text\":[]}", "{\"type\":\"save\",\"step\":-1}",
+        "{\"type\":\"mixture\"}", "{\"type\":\"eval\",\"looks_ahead\":1}"}) {
     odd += std::string(line) + "\n";
   }
   write("r/metrics.jsonl", odd + step_line(",\"mfu_ratio\":null"));
   const ProgramResult shown = run("watch r --once");
   EXPECT_EQ(shown.exit_code, 0);
   EXPECT_THAT(shown.out, StartsWith("step 1200  loss 2.5000"));
-  EXPECT_THAT(shown.err, HasSubstr("skipped 12 lines that no run writes"));
+  EXPECT_THAT(shown.err, HasSubstr("skipped 14 lines that no run writes"));
   write("r/metrics.jsonl", std::string(1 << 20, 'x') + "\n");
   const ProgramResult one = run("watch r --once");
   EXPECT_THAT(one.err, HasSubstr("skipped 1 line that no run writes"));

@@ -42,6 +42,17 @@ TEST(JsonLine, NamesAndNumbers) {
             "\"grad\":null,\"why\":\"a\\\"b\\\\\\u000a\\u0001\"}");
 }
 
+TEST(JsonLine, Arrays) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  JsonLine line("mixture");
+  line.add("one", std::vector<double>{0.5, nan, 2}).add("none", std::vector<double>{});
+  line.add("rows", std::vector<std::vector<double>>{{0.25, 0.75}, {}, {1}});
+  line.add("yes", true).add("no", false);
+  EXPECT_EQ(line.text(),
+            "{\"type\":\"mixture\",\"one\":[0.5,null,2],\"none\":[],"
+            "\"rows\":[[0.25,0.75],[],[1]],\"yes\":true,\"no\":false}");
+}
+
 TEST_F(JsonLinesTest, AppendsWholeLines) {
   for (int run = 0; run < 2; ++run) {
     JsonLines lines(path_, warn_);

@@ -34,9 +34,57 @@ TEST(Metrics, EverySeriesIsThereFromTheStart) {
   EXPECT_THAT(text, HasSubstr("anabranch_skipped_steps_total{reason=\"outlier\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("collective=\"reduce_scatter\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("anabranch_step_seconds_bucket{le=\"+Inf\"} 0\n"));
-  for (const MetricSpec& spec : kMetrics) {
+  for (const MetricSpec& spec : kRunMetrics) {
     EXPECT_THAT(text, HasSubstr(std::string("# HELP anabranch_") + spec.name + " "));
   }
+  for (const MetricSpec& spec : kMixtureMetrics) {
+    EXPECT_THAT(text, Not(HasSubstr(std::string("anabranch_") + spec.name)));
+  }
+}
+
+TEST(Metrics, MixturesHaveSeriesByLayerAndPart) {
+  Metrics metrics(Labels{}, {"all"}, {.layers = 3, .streams = 2, .experts = 0});
+  metrics.set(Metric::kStreamLoad, 0.25, 2, 1);
+  metrics.set(Metric::kEffectiveStreams, 1.5, 1, 0);
+  metrics.set(Metric::kAuxiliaryLoss, 0.5, 0, 0);
+  const std::vector<Metrics::Series> loads = metrics.read(Metric::kStreamLoad);
+  ASSERT_EQ(loads.size(), 6U);
+  EXPECT_EQ(loads[5].layer, 2);
+  EXPECT_EQ(loads[5].part, 1);
+  EXPECT_EQ(loads[5].value, 0.25);
+  const std::string text = metrics.text();
+  EXPECT_THAT(text, HasSubstr("anabranch_stream_load{layer=\"2\",stream=\"1\"} 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_stream_load{layer=\"0\",stream=\"1\"} Nan\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_effective_streams{layer=\"1\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_auxiliary_loss 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("anabranch_validation_loss_looking_ahead{source=\"all\"} Nan\n"));
+  EXPECT_THAT(text, Not(HasSubstr("anabranch_expert_load")));
+  EXPECT_THROW(metrics.set(Metric::kStreamLoad, 1, 3, 0), Error);
+  EXPECT_THROW(metrics.set(Metric::kStreamLoad, 1, 0, 2), Error);
+  EXPECT_THROW(metrics.set(Metric::kEffectiveStreams, 1, 0, 1), Error);
+  EXPECT_NO_THROW(metrics.set(Metric::kExpertLoad, 1, 0, 0));
+}
+
+TEST(Metrics, AMetricOfTooManySeriesHasNone) {
+  const PartCounts parts{.layers = 4, .streams = 0, .experts = 8};
+  Metrics capped(Labels{}, {"all"}, parts, 31);
+  capped.set(Metric::kExpertLoad, 1, 3, 7);
+  capped.set(Metric::kRouterEntropy, 0.5, 3, 0);
+  EXPECT_THAT(capped.text(), Not(HasSubstr("anabranch_expert_load")));
+  EXPECT_THAT(capped.text(), HasSubstr("anabranch_router_entropy{layer=\"3\"} 0.5\n"));
+  EXPECT_EQ(Metrics(Labels{}, {"all"}, parts, 32).read(Metric::kExpertLoad).size(), 32U);
+  const Metrics none(Labels{}, {"all"}, parts, 0);
+  EXPECT_THAT(none.text(), Not(HasSubstr("layer=")));
+  EXPECT_THAT(none.text(), HasSubstr("anabranch_auxiliary_loss Nan\n"));
+}
+
+TEST(Metrics, ADenseRunIgnoresFiguresOfMixtures) {
+  Metrics metrics(Labels{});
+  const std::string before = metrics.text();
+  metrics.set(Metric::kStreamLoad, 1, 0, 0);
+  metrics.set(Metric::kAuxiliaryLoss, 1, 0, 0);
+  metrics.set(Metric::kValidationLossLookingAhead, 1, "all");
+  EXPECT_EQ(metrics.text(), before);
 }
 
 TEST(Metrics, NamesAreUniqueAndConventional) {
@@ -97,7 +145,8 @@ TEST(Metrics, PassPromtool) {
   }
   const test::TempDir folder;
   const std::string dir = folder.path();
-  Metrics metrics(Labels{{"run", "a"}, {"version", "0.1.0"}});
+  Metrics metrics(Labels{{"run", "a"}, {"version", "0.1.0"}}, {"all"}, {2, 3, 4});
+  metrics.set(Metric::kExpertLoad, 0.25, 1, 3);
   metrics.observe(Metric::kStepSeconds, 0.1);
   std::ofstream(dir + "/metrics.txt") << metrics.text();
   const std::string command =

@@ -1,0 +1,87 @@
+// Names, types and labels of metrics: what a line of the table says.
+#pragma once
+
+#include <cstdint>
+
+namespace anabranch {
+
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
+
+// What a metric has a series for each of.
+enum class MetricLabel : uint8_t {
+  kNone,
+  kStat,
+  kCollective,
+  kReason,
+  kSource,
+  kLayer,   // of the model
+  kStream,  // of a layer: two labels, layer and stream
+  kExpert   // of a layer, likewise
+};
+
+// In the order of kMetrics.
+enum class Metric : uint8_t {
+  kRanks,
+  kStep,
+  kStepsPlanned,
+  kTokens,
+  kLoss,
+  kValidationLoss,
+  kValidationPerplexity,
+  kBitsPerByte,
+  kLearningRate,
+  kGradientNorm,
+  kStepSeconds,
+  kLastStepTime,
+  kComputeSeconds,
+  kCommunicationWaitSeconds,
+  kDataWaitSeconds,
+  kTokensPerSecond,
+  kFlopPerSecond,
+  kMfu,
+  kCommunicationBytes,
+  kCommunicationSeconds,
+  kDataWaitTotal,
+  kCheckpointTime,
+  kCheckpointSeconds,
+  kCheckpointPauseSeconds,
+  kCheckpointBytes,
+  kCheckpointFailures,
+  kSkippedSteps,
+  kResidentMemory,
+  kLinesLost,
+  kAuxiliaryLoss,  // the first of kMixtureMetrics
+  kValidationLossLookingAhead,
+  kStreamLoad,
+  kStreamShare,
+  kEffectiveStreams,
+  kGateSharpness,
+  kGateSpecialisation,
+  kLoadVariation,
+  kLoadViolation,
+  kDeadStreams,
+  kKernelSimilarity,
+  kBranchSimilarity,
+  kStreamGradientRatio,
+  kExpertLoad,
+  kExpertDrops,
+  kUnselectedTokens,
+  kExpertThreshold,
+  kRouterEntropy,
+  kRouterGateCosine,
+  kKappaMedian,
+  kKappaLow,
+  kKappaHigh,
+  kPositiveAlpha,
+  kPositiveB
+};
+
+struct MetricSpec {
+  Metric id;
+  const char* name;  // in metrics.jsonl; scraped as "anabranch_<name>"
+  MetricType type;
+  MetricLabel label;
+  const char* help;
+};
+
+}  // namespace anabranch

@@ -1,0 +1,96 @@
+#include "runtime/metrics_sink.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/config/model_config.h"
+#include "tests/support/temp_dir.h"
+
+namespace anabranch {
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class MetricsSinkTest : public testing::Test {
+ protected:
+  // What the sink has written so far.
+  std::string content() {
+    lines_.flush();
+    std::ifstream in(dir_ / "metrics.jsonl");
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  test::TempDir dir_;
+  Metrics metrics_{Labels{}, {"all"}, {.layers = 3, .streams = 2, .experts = 0}};
+  JsonLines lines_{(dir_ / "metrics.jsonl").string(), [](const std::string&) {}};
+  MetricsSink sink_{metrics_, lines_};
+};
+
+TEST_F(MetricsSinkTest, ReadingsAreSeriesAndOneLine) {
+  StepReport report;
+  report.step = 10;
+  report.logged = true;
+  report.readings = {{Metric::kAuxiliaryLoss, 0, 0, 0.5},    {Metric::kStreamLoad, 0, 1, 0.75},
+                     {Metric::kStreamLoad, 0, 0, 0.25},      {Metric::kStreamLoad, 2, 1, 1},
+                     {Metric::kEffectiveStreams, 2, 0, 1.5}, {Metric::kEffectiveStreams, 0, 0, 2}};
+  sink_.step(report);
+  const std::string text = content();
+  EXPECT_THAT(text, HasSubstr(",\"auxiliary_loss\":0.5}\n"
+                              "{\"type\":\"mixture\",\"step\":10,\"auxiliary_loss\":0.5,"
+                              "\"stream_load\":[[0.25,0.75],[],[null,1]],"
+                              "\"effective_streams\":[2,null,1.5]}\n"));
+  EXPECT_EQ(metrics_.value(Metric::kAuxiliaryLoss), 0.5);
+  EXPECT_EQ(metrics_.read(Metric::kStreamLoad).at(5).value, 1);
+  EXPECT_TRUE(std::isnan(metrics_.read(Metric::kStreamLoad).at(2).value));
+  EXPECT_EQ(metrics_.read(Metric::kEffectiveStreams).at(0).value, 2);
+}
+
+TEST_F(MetricsSinkTest, AStepWithoutReadingsIsOneLine) {
+  StepReport report;
+  report.logged = true;
+  sink_.step(report);
+  EXPECT_THAT(content(), Not(HasSubstr("mixture")));
+  EXPECT_THAT(content(), Not(HasSubstr("auxiliary_loss")));
+}
+
+TEST_F(MetricsSinkTest, ALossThatSeesTheFutureIsNoHeadline) {
+  EvalReport report{.step = 4, .looks_ahead = true, .source = "", .loss = 2, .perplexity = 7};
+  sink_.eval(report);
+  EXPECT_EQ(content(),
+            "{\"type\":\"eval\",\"step\":4,\"looks_ahead\":true,\"source\":\"all\","
+            "\"validation_loss_looking_ahead\":2,\"tokens\":0,\"seconds\":0}\n");
+  EXPECT_EQ(metrics_.value(Metric::kValidationLossLookingAhead, "all"), 2);
+  for (const Metric headline :
+       {Metric::kValidationLoss, Metric::kValidationPerplexity, Metric::kBitsPerByte}) {
+    EXPECT_TRUE(std::isnan(metrics_.value(headline, "all")));
+  }
+  report.looks_ahead = false;
+  report.loss = 3;
+  sink_.eval(report);
+  EXPECT_EQ(metrics_.value(Metric::kValidationLoss, "all"), 3);
+  EXPECT_EQ(metrics_.value(Metric::kValidationLossLookingAhead, "all"), 2);
+}
+
+TEST(PartCounts, FollowTheFamily) {
+  ModelConfig model;
+  model.layers = 6;
+  model.cmollm.streams = 3;
+  EXPECT_EQ(part_counts(model), PartCounts{});
+  model.type = ModelType::kCmollm;
+  EXPECT_EQ(part_counts(model), (PartCounts{6, 3, 0}));
+  model.type = ModelType::kMoepMsit;
+  EXPECT_EQ(part_counts(model), (PartCounts{6, 0, 4}));
+  model.type = ModelType::kKappaMoe;
+  EXPECT_EQ(part_counts(model), (PartCounts{6, 0, 8}));
+}
+
+}  // namespace
+
+}  // namespace anabranch
