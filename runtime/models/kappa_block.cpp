@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/autograd/attach_loss.h"
-#include "core/autograd/scale_gradient.h"
 #include "core/ops/add.h"
 #include "core/ops/balance_loss.h"
 #include "core/ops/columns.h"
@@ -16,6 +15,7 @@
 #include "core/ops/qk_norm.h"
 #include "core/ops/rope.h"
 #include "core/ops/router_z_loss.h"
+#include "core/ops/scale_gradient.h"
 #include "core/ops/swiglu.h"
 #include "core/ops/value_mix.h"
 

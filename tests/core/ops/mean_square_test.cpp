@@ -1,7 +1,7 @@
 #include "core/ops/mean_square.h"
 
 #include "core/autograd/attach_loss.h"
-#include "core/autograd/scale_gradient.h"
+#include "core/ops/scale_gradient.h"
 #include "tests/support/op_checks.h"
 
 namespace anabranch {
