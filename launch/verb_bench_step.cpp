@@ -23,11 +23,22 @@ struct StepWish {
   int64_t warmup = 2, steps = 5;
 };
 
+std::string products_text(const StepBench& b, double step) {
+  if (!b.products_known) return "";
+  return fmt::format(
+      "products alone  {:.3f} s, {:.1f}% of the step: linear layers and head {:.1f}%, attention's "
+      "{:.1f}%\n"
+      "attention alone {:.3f} s as a whole, {:.1f}% of the step\n",
+      b.product_seconds(), 100 * b.product_seconds() / step, 100 * b.linear_product_seconds / step,
+      100 * b.attention_product_seconds / step, b.attention_seconds,
+      100 * b.attention_seconds / step);
+}
+
 void print(const StepBench& b, const RankProcess& process, int ranks, bool json) {
   const double step = median(b.seconds);
   const auto tokens = static_cast<double>(b.tokens_per_step);
   if (json) {
-    const nlohmann::ordered_json document = {
+    nlohmann::ordered_json document = {
         {"ranks", ranks},
         {"threads", process.context().threads},
         {"parameters", b.parameters},
@@ -37,15 +48,17 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
         {"step_seconds_max", *std::max_element(b.seconds.begin(), b.seconds.end())},
         {"tokens_per_second", tokens / step},
         {"flop_per_second", b.flops_per_step / step},
-        {"product_seconds", b.product_seconds()},
-        {"linear_product_seconds", b.linear_product_seconds},
-        {"attention_product_seconds", b.attention_product_seconds},
-        {"attention_seconds", b.attention_seconds},
-        {"product_share", b.product_seconds() / step},
         {"communication_wait_seconds", b.comm_wait_seconds},
         {"reduction_hidden", b.hidden},
         {"pool_peak_bytes", b.pool_peak_bytes},
         {"resident_peak_bytes", b.resident_peak_bytes}};
+    if (b.products_known) {
+      document["product_seconds"] = b.product_seconds();
+      document["linear_product_seconds"] = b.linear_product_seconds;
+      document["attention_product_seconds"] = b.attention_product_seconds;
+      document["attention_seconds"] = b.attention_seconds;
+      document["product_share"] = b.product_seconds() / step;
+    }
     std::cout << document.dump(2) << "\n";
     return;
   }
@@ -53,18 +66,14 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
       "{}, {} a step, {} of {}\n"
       "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
       "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
-      "products alone  {:.3f} s, {:.1f}% of the step: linear layers and head {:.1f}%, attention's "
-      "{:.1f}%\n"
-      "attention alone {:.3f} s as a whole, {:.1f}% of the step\n"
+      "{}"
       "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
       "peak memory     {} of tensors, {} resident\n",
       counted(b.parameters, "parameter"), counted(b.tokens_per_step, "token"),
       counted(ranks, "rank"), counted(process.context().threads, "thread"), step, b.seconds.size(),
       *std::min_element(b.seconds.begin(), b.seconds.end()),
       *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
-      b.flops_per_step / step / 1e9, b.product_seconds(), 100 * b.product_seconds() / step,
-      100 * b.linear_product_seconds / step, 100 * b.attention_product_seconds / step,
-      b.attention_seconds, 100 * b.attention_seconds / step, b.comm_wait_seconds, 100 * b.hidden,
+      b.flops_per_step / step / 1e9, products_text(b, step), b.comm_wait_seconds, 100 * b.hidden,
       bytes_text(static_cast<double>(b.pool_peak_bytes)),
       bytes_text(static_cast<double>(b.resident_peak_bytes)));
 }

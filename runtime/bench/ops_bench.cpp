@@ -218,6 +218,10 @@ class OpsBench {
 
 std::vector<OpTiming> bench_ops(const Config& config, int64_t vocabulary, int64_t repeats,
                                 const std::shared_ptr<Pool>& pool) {
+  if (config.model.type != ModelType::kGpt2) {
+    throw config_error("model.type is ", word_of(config.model.type),
+                       ", and the ops of a step are timed for gpt2 models alone");
+  }
   return OpsBench(config, vocabulary, repeats, pool).run();
 }
 

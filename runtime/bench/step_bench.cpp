@@ -123,6 +123,8 @@ StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, i
   result.tokens_per_step = config.train.batch_tokens;
   result.flops_per_step =
       step.model().cost().flops_per_token() * static_cast<double>(config.train.batch_tokens);
+  if (config.model.type != ModelType::kGpt2) return result;
+  result.products_known = true;
   const auto accumulation = static_cast<double>(step.plan().accumulation);
   result.linear_product_seconds = accumulation * linear_seconds(config, vocabulary, context.pool);
   result.attention_product_seconds = accumulation * attention_product_seconds(config, context.pool);

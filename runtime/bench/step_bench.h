@@ -17,6 +17,7 @@ struct StepBench {
   double flops_per_step = 0;             // model arithmetic over all ranks
   double comm_wait_seconds = 0;          // median: waited for the reduction after backward
   double hidden = 1;                     // median: part of the reduction behind backward
+  bool products_known = false;           // those of GPT-2 alone are, for now
   double linear_product_seconds = 0;     // the linear layers' and the head's matrix products alone
   double attention_product_seconds = 0;  // attention's own matrix products alone
   double attention_seconds = 0;          // attention forward and backward as a whole, alone

@@ -15,11 +15,16 @@ struct Preset {
 
 // Named by the parameters without embeddings for 85M, and with them (at 2,048 positions) above:
 // the names of the GPT-3 table.
-constexpr std::array<Preset, 5> kPresets{{
+constexpr std::array<Preset, 10> kPresets{{
     {"gpt2-2core", ModelType::kGpt2, 4, 192, 4, 128},
     {"gpt2-85m", ModelType::kGpt2, 12, 768, 12, 1024},
     {"gpt2-350m", ModelType::kGpt2, 24, 1024, 16, 1024},
     {"gpt2-760m", ModelType::kGpt2, 24, 1536, 16, 1024},
+    {"cmollm-2core", ModelType::kCmollm, 4, 192, 4, 128},
+    {"parascale-2core", ModelType::kParascale, 4, 192, 4, 128},
+    {"altup-2core", ModelType::kAltup, 4, 192, 4, 128},
+    {"moep-2core", ModelType::kMoepMsit, 4, 192, 4, 128},
+    {"kappa-2core", ModelType::kKappaMoe, 4, 192, 4, 128},
     {"moep-msit", ModelType::kMoepMsit, 6, 256, 4, 512},
 }};
 

@@ -115,6 +115,10 @@ ExportReport export_run(const ExportOptions& options) {
   const bool initial = options.step == int64_t{0};
   LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
                                : load_model(options.path, options.step, nullptr);
+  if (loaded.config.model.type != ModelType::kGpt2) {
+    throw config_error("model.type is ", word_of(loaded.config.model.type),
+                       ", and only gpt2 models are exported; read the checkpoint's HDF5 files");
+  }
   refuse_other_folders(options.out);
   std::error_code failure;
   fs::create_directories(options.out, failure);
