@@ -112,6 +112,12 @@ void validate(const Config& config) {
   if (config.model.type == ModelType::kKappaMoe) {
     for (const std::string& line : check_kappa(config)) rules.require(false, line);
   }
+  for (const std::string& line : check_streams(config.model)) rules.require(false, line);
+  if (config.model.type == ModelType::kMoepMsit) {
+    const int64_t pool = config.model.moep.pool_sequences;
+    rules.require(config.train.micro_batch % pool == 0, "train.micro_batch ",
+                  config.train.micro_batch, " is not a multiple of model.pool_sequences ", pool);
+  }
   check_train(rules, config);
   check_saves(rules, config.checkpoint);
   check_listen(rules, config.metrics.listen);

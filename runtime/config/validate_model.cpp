@@ -9,6 +9,31 @@ constexpr double kLargestRange = 8;  // of kappa_swiglu
 
 }  // namespace
 
+std::vector<std::string> check_streams(const ModelConfig& model) {
+  std::vector<std::string> broken;
+  const auto require = [&](bool holds, const auto&... parts) {
+    if (!holds) broken.push_back(join(parts...));
+  };
+  const bool pipeline =
+      model.type == ModelType::kCmollm && model.cmollm.mode == StreamMode::kPipeline;
+  require(model.gpt2.dropout == 0 || (!pipeline && model.type != ModelType::kParascale),
+          "model.dropout is ", model.gpt2.dropout, ", and a model that runs copies of its input ",
+          "has none: set it to 0");
+  if (model.type != ModelType::kCmollm) return broken;
+  const CmollmKeys& keys = model.cmollm;
+  const bool averages =
+      keys.variant == GateVariant::kContextAware || keys.variant == GateVariant::kAdaptive;
+  require(!averages || model.width % 4 == 0, "model.width ", model.width,
+          " is not a multiple of 4, as model.variant ", word_of(keys.variant), " needs");
+  require(keys.variant != GateVariant::kMultiHead || model.width % keys.gate_heads == 0,
+          "model.width ", model.width, " is not a multiple of model.gate_heads ", keys.gate_heads);
+  require(!pipeline || keys.mix == MixPoint::kPre,
+          "model.mix post is for model.mode ffn; a pipeline mixes no kernels");
+  require(keys.span <= model.layers || model.layers == 0, "model.span ", keys.span,
+          " is more than model.layers ", model.layers);
+  return broken;
+}
+
 std::vector<std::string> check_kappa(const Config& config) {
   const ModelConfig& model = config.model;
   const KappaKeys& keys = model.kappa;

@@ -8,7 +8,10 @@
 
 namespace anabranch {
 
-// The broken rules of kappa_moe, a line each, with their numbers.
+// The broken rules of families with a GPT-2 backbone, a line each, with their numbers.
+std::vector<std::string> check_streams(const ModelConfig& model);
+
+// Of kappa_moe.
 std::vector<std::string> check_kappa(const Config& config);
 
 }  // namespace anabranch

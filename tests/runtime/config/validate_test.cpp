@@ -104,6 +104,31 @@ TEST(PlanBatch, DividesOrNamesTheNearest) {
   EXPECT_THAT(refused(64, 4), HasSubstr("nearest legal values: 128, or train.micro_batch 1"));
 }
 
+TEST(Validate, FamiliesHaveRulesOfTheirOwn) {
+  EXPECT_THAT(refusal({"model.type=cmollm", "model.variant=multi_head", "model.gate_heads=3"}),
+              HasSubstr("model.width 8 is not a multiple of model.gate_heads 3"));
+  EXPECT_THAT(
+      refusal({"model.type=cmollm", "model.variant=adaptive", "model.width=6", "model.heads=2"}),
+      HasSubstr("model.width 6 is not a multiple of 4"));
+  EXPECT_THAT(refusal({"model.type=parascale", "model.dropout=0.1"}), HasSubstr("model.dropout"));
+  EXPECT_THAT(refusal({"model.type=moep_msit", "model.pool_sequences=16"}),
+              HasSubstr("model.pool_sequences 16"));
+  EXPECT_THAT(refusal({"model.type=kappa_moe", "model.top_k=9"}), HasSubstr("model.top_k 9"));
+  const auto unread = [](const std::string& set, const std::string& type) {
+    try {
+      parse_config(kGood, "c.yaml", {"model.type=" + type, set});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(unread("model.streams=0", "cmollm"), HasSubstr("model.streams"));
+  EXPECT_THAT(unread("model.windows=[4, 0]", "moep_msit"), HasSubstr("model.windows"));
+  EXPECT_THAT(unread("model.variant=round", "cmollm"), HasSubstr("model.variant"));
+  EXPECT_THAT(unread("model.streams=4", "gpt2"),
+              HasSubstr("model.streams is a key of cmollm, parascale models"));
+}
+
 TEST(PlanBatch, TokensRoundUpToWholeSteps) {
   const Config config = parse_config(kGood, "c.yaml", {"train.steps=0", "train.tokens=129"});
   EXPECT_EQ(plan_batch(config, 1).steps, 3);

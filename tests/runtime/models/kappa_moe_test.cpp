@@ -73,6 +73,35 @@ TEST_P(KappaAgainstPyTorch, LogitsLossesAndGradients) {
   }
 }
 
+// Five steps of the paper's optimizers: Aurora owns the matrices, AdamW the rest at rates of their
+// own.
+TEST(KappaMoe, FiveStepsOfAuroraAndAdamw) {
+  const test::Reference ref(kFile);
+  const Case paper{"paper", "001"};
+  Config config;
+  OptimConfig& o = config.optim;
+  o.schedule = ScheduleForm::kConstant;
+  o.beta1 = 0.8;
+  o.beta2 = 0.95;
+  o.eps = 1e-10;
+  o.weight_decay = 0;
+  o.clip = 0;
+  o.embedding_lr = 0.3;
+  o.head_lr = 0.004;
+  o.residual_lr = 0.005;
+  o.input_residual_lr = 0.5;
+  o.input_residual_beta1 = 0.96;
+  o.kappa_lr = o.kappa_lr_end = 0.12;
+  o.matrix = MatrixOptimizer::kAurora;
+  o.matrix_lr = 0.01;
+  o.matrix_weight_decay = 0.05;
+  const auto make = [&](DType compute) {
+    return std::make_unique<KappaMoe>(options_of(ref, paper, compute), keys_of(ref, paper));
+  };
+  test::FamilyCase recorded(ref, paper.name, make, DType::kF64, config);
+  recorded.expect_steps(test::kStepsF64);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, KappaAgainstPyTorch,
                          testing::Values(Case{"paper", "001"}, Case{"kappa_off", "011"},
                                          Case{"no_alpha", "001"}, Case{"no_b", "001"},
