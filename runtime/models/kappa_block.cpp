@@ -132,6 +132,9 @@ Var KappaMixture::activate(const Var& rows, const TopKRoute& route) {
 Var KappaMixture::with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
                               const KappaContext& context) {
   if (y.tape() == nullptr || context.share == 0) return y;
+  if (context.measures != nullptr && context.figures != nullptr && !y.tape()->recomputing()) {
+    context.figures->add(*context.measures, context.layer, logits.value(), route);
+  }
   Losses losses(y, context);
   if (context.balance > 0) {
     losses.add(context.balance, balance_loss(logits, route.demand, {context.rule.pool_rows, 1}));

@@ -21,6 +21,7 @@
 #include "core/ops/top_k_route.h"
 #include "runtime/config/family_config.h"
 #include "runtime/models/model.h"
+#include "runtime/models/router_measures.h"
 
 namespace anabranch {
 
@@ -42,6 +43,8 @@ struct KappaContext {
   double share = 0;    // of the step's tokens that this micro-batch has
   double balance = 0;  // weight of the balance loss at this step
   Measures* measures = nullptr;
+  const RouterMeasures* figures = nullptr;  // where in `measures` a layer's are
+  int64_t layer = 0;
 };
 
 struct KappaAttention {

@@ -64,7 +64,8 @@ KappaMoe::KappaMoe(const KappaOptions& options, const KappaKeys& keys)
       keys_(keys),
       wte_(table("wte.weight", options_, 1, Role::kEmbedding)),
       lm_head_(table("lm_head.weight", options_, 0.001F, Role::kHead)),
-      head_(lm_head_, keys.softcap) {
+      head_(lm_head_, keys.softcap),
+      figures_(options_.layers, keys.experts) {
   blocks_.reserve(static_cast<size_t>(options_.layers));
   for (int64_t l = 0; l < options_.layers; ++l) blocks_.emplace_back(l, options_, keys_);
   set_compute(*this, options_.compute);
@@ -106,6 +107,7 @@ Var KappaMoe::hidden(Tape* tape, KappaContext context,
   for (size_t l = 0; l < blocks_.size(); ++l) {
     KappaBlock& block = blocks_[l];
     context.attend = attention(l);
+    context.layer = static_cast<int64_t>(l);
     const auto run = [&block, context](const Var& v) { return block(v, context); };
     x = scalar_mix(x, block.resid_lambda, x0, block.x0_lambda);
     x = options_.recompute ? recompute(x, run) : run(x);
@@ -131,7 +133,24 @@ Var KappaMoe::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, doub
   context.share = static_cast<double>(B * T) * scale;
   context.balance = balance_at(key.step);
   context.measures = key.measures;
+  context.figures = &figures_;
   return head_.loss(hidden(&tape, batch, context), batch.targets, scale);
+}
+
+std::vector<Reading> KappaMoe::readings(const Measures& measures) const {
+  std::vector<Reading> all{{Metric::kAuxiliaryLoss, 0, 0, measures.at(0)}};
+  for (size_t l = 0; l < blocks_.size(); ++l) {
+    figures_.read(all, measures, static_cast<int64_t>(l));
+    const auto& mixture = blocks_[l].mixture;
+    const int layer = static_cast<int>(l);
+    if (mixture && mixture->alpha) {
+      all.push_back({Metric::kPositiveAlpha, layer, 0, positive_mean(mixture->alpha->value)});
+    }
+    if (mixture && mixture->b) {
+      all.push_back({Metric::kPositiveB, layer, 0, positive_mean(mixture->b->value)});
+    }
+  }
+  return all;
 }
 
 Tensor KappaMoe::token_losses(const MicroBatch& batch, Routing /*routing*/) {

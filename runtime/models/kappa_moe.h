@@ -39,7 +39,11 @@ class KappaMoe final : public Model {
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
 
-  [[nodiscard]] size_t measure_places(int64_t /*sequences*/) const override { return 1; }
+  [[nodiscard]] size_t measure_places(int64_t /*sequences*/) const override {
+    return figures_.places();
+  }
+
+  [[nodiscard]] std::vector<Reading> readings(const Measures& measures) const override;
 
   // In attention alone.
   [[nodiscard]] bool masks_documents() const override { return true; }
@@ -63,6 +67,7 @@ class KappaMoe final : public Model {
   std::vector<KappaBlock> blocks_;
   Param lm_head_;
   Head head_;
+  RouterMeasures figures_;
 };
 
 }  // namespace anabranch

@@ -8,8 +8,8 @@ namespace {
 Var quarter(const Var& x) { return scale_gradient(x, 0.25); }
 
 TEST(ScaleGradient, LeavesTheValueAndScalesTheGradient) {
-  const auto run = test::run_op(quarter, Tensor::of<double>({2}, {3, 5}), {},
-                                Tensor::of<double>({2}, {8, -4}));
+  const auto run =
+      test::run_op(quarter, Tensor::of<double>({2}, {3, 5}), {}, Tensor::of<double>({2}, {8, -4}));
   EXPECT_EQ(test::values(run.y), (std::vector<double>{3, 5}));
   EXPECT_EQ(test::values(run.dx), (std::vector<double>{2, -1}));
 }

@@ -73,6 +73,25 @@ TEST_P(KappaAgainstPyTorch, LogitsLossesAndGradients) {
   }
 }
 
+// Three rows, two experts each: the shares, what fell out, and how sure the router was.
+TEST(RouterMeasures, ReadWhatARouterDid) {
+  const RouterMeasures figures(2, 3);
+  Measures sums(figures.places());
+  sums.detailed = true;
+  const Tensor logits = Tensor::of<double>({2, 3}, {0, 0, -1e9, 0, -1e9, -1e9});
+  const TopKRoute route = top_k_route(logits, {.k = 1, .capacity = 1});
+  figures.add(sums, 1, logits, route);
+  std::vector<Reading> readings;
+  figures.read(readings, sums, 0);
+  EXPECT_TRUE(readings.empty());
+  figures.read(readings, sums, 1);
+  ASSERT_EQ(readings.size(), 5U);
+  EXPECT_EQ(readings[0].value, 1);    // both chose expert 0
+  EXPECT_EQ(readings[3].value, 0.5);  // which has one slot
+  EXPECT_NEAR(readings[4].value, std::log(2.0) / 2 / std::log(3.0), 1e-12);
+  EXPECT_EQ(positive_mean(Tensor::of<double>({3}, {-1, 2, 4})), 3);
+}
+
 // Five steps of the paper's optimizers: Aurora owns the matrices, AdamW the rest at rates of their
 // own.
 TEST(KappaMoe, FiveStepsOfAuroraAndAdamw) {
@@ -233,7 +252,8 @@ TEST(KappaMoe, MicroBatchesAddUp) {
     Tape tape;
     tape.backward(model.loss(tape, {some, some, 0}, {1, 0, &measures}, 1.0 / 12));
   };
-  Measures at_once(1), apart(1);
+  const size_t places = one->measure_places(1);
+  Measures at_once(places), apart(places);
   run(*one, ids, at_once);
   run(*two, ids.view(0, {1, 6}), apart);
   run(*two, ids.view(6, {1, 6}), apart);
