@@ -7,12 +7,10 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/parallel_for.h"
+#include "core/tensor/convert.h"
 
 namespace anabranch {
 namespace {
-
-constexpr int64_t kGrain = 1 << 16;
 
 int64_t padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -181,11 +179,7 @@ void FlatStore::refresh_values() {
     if (b.value.shares(b.master)) continue;
     AB_CHECK(b.compute == DType::kBF16, "no rounding from ", name_of(b.master.dtype()), " to ",
              name_of(b.compute));
-    const float* from = b.master.data<float>();
-    Bf16* to = b.value.data<Bf16>();
-    parallel_for(b.count, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) to[i] = Bf16(from[i]);
-    });
+    convert(b.value, b.master);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "core/autograd/attach_loss.h"
 
+#include "core/tensor/element.h"
+
 namespace anabranch {
 
 Var attach_loss(const Var& x, const Var& loss, double scale) {
@@ -9,8 +11,7 @@ Var attach_loss(const Var& x, const Var& loss, double scale) {
   return tape->record("attach_loss", x.value(), {}, [x, loss, scale](Tape& t, const Tensor& dy) {
     t.give(x, dy);
     Tensor seed = loss.value().like("seed");
-    dispatch(seed.dtype(),
-             [&]<class T>() { *seed.data<T>() = T(static_cast<Accumulator<T>>(scale)); });
+    set_element(seed, scale);
     t.give(loss, seed);
   });
 }

@@ -2,6 +2,7 @@
 
 #include "core/base/parallel_for.h"
 #include "core/base/philox.h"
+#include "core/tensor/convert.h"
 
 namespace anabranch {
 namespace {
@@ -79,17 +80,7 @@ void initialise(Param& w, uint64_t seed) {
 
 void round_to_value(Param& w) {
   if (w.value.empty() || w.value.raw() == w.master.raw()) return;
-  dispatch(w.value.dtype(), [&]<class T>() {
-    dispatch(w.master.dtype(), [&]<class M>() {
-      T* to = w.value.data<T>();
-      const M* from = w.master.data<M>();
-      parallel_for(w.value.count(), kGrain, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          to[i] = T(static_cast<Accumulator<T>>(static_cast<Accumulator<M>>(from[i])));
-        }
-      });
-    });
-  });
+  convert(w.value, w.master);
 }
 
 }  // namespace anabranch

@@ -1,39 +1,29 @@
 #include "core/ops/altup_correct.h"
 
 #include "core/ops/scalar_mix.h"
+#include "core/ops/scale_gradient.h"
+#include "core/tensor/element.h"
 
 namespace anabranch {
 namespace {
 
-double element(const Tensor& t, int64_t i) {
-  double value = 0;
-  dispatch(t.dtype(), [&]<class T>() {
-    value = static_cast<double>(static_cast<Accumulator<T>>(t.data<T>()[i]));
-  });
-  return value;
-}
-
 void backward(Tape& t, std::span<Tensor> dys, std::span<const Var> predicted, const Var& computed,
               int64_t active, Param& g, const Tensor& difference) {
   GradSink dg = Tape::grad(g);
-  Tensor dxt = difference.like("gradient");
-  dxt.fill_zero();
   for (size_t i = 0; i < dys.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
-    if (!dys[i].empty()) {
-      const Tensor before = dxt.clone("gradient");
-      cpu::add_scaled(dxt, before, element(g.value, at), dys[i]);
-      t.give(predicted[i], dys[i]);
-    }
-    const double dot = dys[i].empty() ? 0 : cpu::dot(dys[i], difference);
     const double kept = dg.accumulate ? element(dg.out, at) : 0;
-    dispatch(dg.out.dtype(),
-             [&]<class T>() { dg.out.data<T>()[at] = T(static_cast<Accumulator<T>>(kept + dot)); });
+    set_element(dg.out, kept + (dys[i].empty() ? 0 : cpu::dot(dys[i], difference)), at);
+    if (!dys[i].empty()) {
+      t.give(predicted[i], dys[i]);
+      continue;
+    }
+    dys[i] = difference.like("gradient");
+    dys[i].fill_zero();
   }
-  Tensor minus = dxt.like("gradient");
-  Tensor zero = dxt.like("gradient");
-  zero.fill_zero();
-  cpu::add_scaled(minus, zero, -1, dxt);
+  Tensor dxt = difference.like("gradient"), minus = difference.like("gradient");
+  cpu::weighted_sum(dxt, dys, g.value, 0, 1);
+  cpu::scale(minus, dxt, -1);
   t.give(predicted[static_cast<size_t>(active)], minus);
   t.give(computed, dxt);
 }

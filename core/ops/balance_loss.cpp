@@ -1,5 +1,7 @@
 #include "core/ops/balance_loss.h"
 
+#include "core/tensor/element.h"
+
 namespace anabranch {
 
 Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const BalanceRule& rule) {
@@ -22,14 +24,11 @@ Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const Ba
   }
   Tensor loss = s.like({1}, s.dtype(), "balance_loss");
   const double value = cpu::balance_loss_forward(s, shares, pool);
-  dispatch(s.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    *loss.data<A>() = static_cast<A>(value);
-  });
+  set_element(loss, value);
   if (logits.tape() == nullptr) return loss;
   return logits.tape()->record("balance_loss", loss, {}, [=](Tape& t, const Tensor& dy) {
     GradSink dlogits = t.grad(logits);
-    const double seed = dy.dtype() == DType::kF64 ? *dy.data<double>() : *dy.data<float>();
+    const double seed = element(dy);
     cpu::balance_loss_backward(dlogits, seed, logits.value(), shares, pool);
   });
 }

@@ -1,5 +1,7 @@
 #include "core/ops/binary_cross_entropy.h"
 
+#include "core/tensor/element.h"
+
 namespace anabranch {
 
 Var binary_cross_entropy(const Var& logits, const Tensor& member) {
@@ -13,14 +15,11 @@ Var binary_cross_entropy(const Var& logits, const Tensor& member) {
   AB_CHECK(z.device().is_cpu(), "[binary_cross_entropy] no kernel for this device in this build");
   Tensor loss = z.like({1}, z.dtype(), "binary_cross_entropy");
   const double value = cpu::binary_cross_entropy_forward(z, member);
-  dispatch(z.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    *loss.data<A>() = static_cast<A>(value);
-  });
+  set_element(loss, value);
   if (logits.tape() == nullptr) return loss;
   return logits.tape()->record("binary_cross_entropy", loss, {}, [=](Tape& t, const Tensor& dy) {
     GradSink dlogits = t.grad(logits);
-    const double seed = dy.dtype() == DType::kF64 ? *dy.data<double>() : *dy.data<float>();
+    const double seed = element(dy);
     cpu::binary_cross_entropy_backward(dlogits, seed, logits.value(), member);
   });
 }

@@ -5,6 +5,7 @@
 #include "core/ops/gemm.h"
 #include "core/ops/linear.h"
 #include "core/ops/row_blocks.h"
+#include "core/tensor/convert.h"
 
 namespace anabranch::cpu {
 namespace {
@@ -37,11 +38,7 @@ void sum_rows(double* sums, const double* dy, int64_t rows, int64_t columns) {
 
 // The bias in the type that products are summed in.
 Tensor for_product(const Tensor& bias) {
-  if (bias.dtype() != DType::kBF16) return bias;
-  Tensor wide = bias.like(bias.shape(), DType::kF32, "bias");
-  const Bf16* from = bias.data<Bf16>();
-  std::transform(from, from + bias.count(), wide.data<float>(), [](Bf16 b) { return float(b); });
-  return wide;
+  return converted(bias, accumulator_of(bias.dtype()), "bias");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "core/ops/mean_square.h"
 
+#include "core/tensor/element.h"
+
 namespace anabranch {
 
 Var mean_square(Tape* tape, Param& w) {
@@ -10,10 +12,10 @@ Var mean_square(Tape* tape, Param& w) {
   AB_CHECK(value.device().is_cpu(), "[mean_square] no kernel for this device in this build");
   Tensor y = value.like({1}, value.dtype(), "mean_square");
   const double mean = cpu::mean_square(value);
-  dispatch(y.dtype(), [&]<class T>() { *y.data<T>() = T(static_cast<Accumulator<T>>(mean)); });
+  set_element(y, mean);
   if (tape == nullptr) return y;
   return tape->record("mean_square", y, {&w}, [&w](Tape&, const Tensor& dy) {
-    const double seed = dy.dtype() == DType::kF64 ? *dy.data<double>() : *dy.data<float>();
+    const double seed = element(dy);
     GradSink dw = Tape::grad(w);
     cpu::add_multiple(dw, seed * 2 / static_cast<double>(w.value.count()), w.value);
   });

@@ -1,5 +1,7 @@
 #include "core/ops/router_z_loss.h"
 
+#include "core/tensor/element.h"
+
 namespace anabranch {
 
 Var router_z_loss(const Var& logits, ZLossForm form) {
@@ -11,14 +13,11 @@ Var router_z_loss(const Var& logits, ZLossForm form) {
   AB_CHECK(s.device().is_cpu(), "[router_z_loss] no kernel for this device in this build");
   Tensor loss = s.like({1}, s.dtype(), "router_z_loss");
   const double value = cpu::router_z_loss_forward(s, form);
-  dispatch(s.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    *loss.data<A>() = static_cast<A>(value);
-  });
+  set_element(loss, value);
   if (logits.tape() == nullptr) return loss;
   return logits.tape()->record("router_z_loss", loss, {}, [=](Tape& t, const Tensor& dy) {
     GradSink dlogits = t.grad(logits);
-    const double seed = dy.dtype() == DType::kF64 ? *dy.data<double>() : *dy.data<float>();
+    const double seed = element(dy);
     cpu::router_z_loss_backward(dlogits, seed, logits.value(), form);
   });
 }

@@ -1,40 +1,21 @@
 #include "core/ops/scalar_mix.h"
 
+#include "core/ops/scale_gradient.h"
+#include "core/tensor/element.h"
+
 namespace anabranch {
 namespace {
 
-// dP_ij (+)= <dy_i, x_j>
-void weight_gradients(Param& p, std::span<const Tensor> dys, std::span<const Tensor> xs) {
-  GradSink dp = Tape::grad(p);
-  dispatch(dp.out.dtype(), [&]<class T>() {
-    T* to = dp.out.data<T>();
-    for (const Tensor& dy : dys) {
-      for (const Tensor& x : xs) {
-        const double dot = dy.empty() ? 0 : cpu::dot(dy, x);
-        const double kept =
-            dp.accumulate ? static_cast<double>(static_cast<Accumulator<T>>(*to)) : 0;
-        *to++ = T(static_cast<Accumulator<T>>(kept + dot));
-      }
-    }
-  });
-}
-
-double only(const Tensor& t) {
-  return t.dtype() == DType::kF64 ? *t.data<double>() : *t.data<float>();
-}
-
-// da (+)= <dy, x>
-void add_dot(Param& a, const Tensor& dy, const Tensor& x) {
-  GradSink da = Tape::grad(a);
-  const double sum = cpu::dot(dy, x) + (da.accumulate ? only(da.out) : 0);
-  dispatch(da.out.dtype(),
-           [&]<class T>() { *da.out.data<T>() = T(static_cast<Accumulator<T>>(sum)); });
+// dw_i (+)= <dy, x>, unless dy is empty.
+void add_dot(GradSink& dw, int64_t i, const Tensor& dy, const Tensor& x) {
+  const double kept = dw.accumulate ? element(dw.out, i) : 0;
+  set_element(dw.out, kept + (dy.empty() ? 0 : cpu::dot(dy, x)), i);
 }
 
 void give_scaled(Tape& t, const Var& x, const Tensor& dy, double factor) {
   if (!t.wants(x)) return;
   Tensor dx = dy.like("gradient");
-  cpu::weighted_sum(dx, {&dy, 1}, cpu::weights_of({&factor, 1}, dy), 0, 1);
+  cpu::scale(dx, dy, factor);
   t.give(x, dx);
 }
 
@@ -49,16 +30,17 @@ Var scalar_mix(const Var& x, Param& a, const Var& z, Param& b) {
   }
   AB_CHECK(x.value().device().is_cpu(), "[scalar_mix] no kernel for this device in this build");
   const Tensor terms[] = {x.value(), z.value()};
-  const double weights[] = {only(a.value), only(b.value)};
+  const double weights[] = {element(a.value), element(b.value)};
   Tensor y = x.value().like("scalar_mix");
   cpu::weighted_sum(y, terms, cpu::weights_of(weights, y), 0, 1);
   Tape* tape = tape_of(x, z);
   if (tape == nullptr) return y;
   return tape->record("scalar_mix", y, {&a, &b}, [x, z, &a, &b](Tape& t, const Tensor& dy) {
-    add_dot(a, dy, x.value());
-    add_dot(b, dy, z.value());
-    give_scaled(t, x, dy, only(a.value));
-    give_scaled(t, z, dy, only(b.value));
+    GradSink da = Tape::grad(a), db = Tape::grad(b);
+    add_dot(da, 0, dy, x.value());
+    add_dot(db, 0, dy, z.value());
+    give_scaled(t, x, dy, element(a.value));
+    give_scaled(t, z, dy, element(b.value));
   });
 }
 
@@ -85,7 +67,11 @@ std::vector<Var> scalar_mix(std::span<const Var> xs, Param& p) {
   if (tape == nullptr) return {ys.begin(), ys.end()};
   const auto back = [inputs = std::vector<Var>(xs.begin(), xs.end()), values, &p, J](
                         Tape& t, std::span<Tensor> dys) {
-    weight_gradients(p, dys, values);
+    GradSink dp = Tape::grad(p);
+    int64_t place = 0;
+    for (const Tensor& dy : dys) {
+      for (const Tensor& x : values) add_dot(dp, place++, dy, x);
+    }
     for (Tensor& dy : dys) {
       if (!dy.empty()) continue;
       dy = values[0].like("gradient");

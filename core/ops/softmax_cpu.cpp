@@ -1,8 +1,6 @@
-#include <algorithm>
-#include <cmath>
-
 #include "core/base/parallel_for.h"
 #include "core/ops/softmax.h"
+#include "core/ops/softmax_row.h"
 
 namespace anabranch::cpu {
 namespace {
@@ -15,21 +13,10 @@ void softmax_forward(Tensor& p, const Tensor& logits) {
   const int64_t K = p.dim(-1), rows = K == 0 ? 0 : p.count() / K;
   dispatch(p.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    T* to = p.data<T>();
-    const T* from = logits.data<T>();
+    A* to = p.data<A>();
+    const A* from = logits.data<A>();
     parallel_for(rows, kGrain, [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* l = from + row * K;
-        T* y = to + row * K;
-        const A top = A(*std::max_element(l, l + K, [](T a, T b) { return A(a) < A(b); }));
-        A sum = 0;
-        for (int64_t k = 0; k < K; ++k) {
-          const A e = std::exp(A(l[k]) - top);
-          y[k] = T(e);
-          sum += e;
-        }
-        for (int64_t k = 0; k < K; ++k) y[k] = T(A(y[k]) / sum);
-      }
+      for (int64_t row = begin; row < end; ++row) softmax_row(to + row * K, from + row * K, K);
     });
   });
 }

@@ -1,5 +1,7 @@
 #include "core/ops/stream_balance.h"
 
+#include "core/tensor/element.h"
+
 namespace anabranch {
 
 Var stream_balance(const Var& g, int64_t sequences) {
@@ -11,15 +13,12 @@ Var stream_balance(const Var& g, int64_t sequences) {
   Tensor p = g.value().like({sequences, g.dim(1)}, DType::kF64, "stream loads");
   Tensor loss = g.value().like({1}, g.dtype(), "stream_balance");
   const double value = cpu::stream_balance_forward(p, g.value());
-  dispatch(g.dtype(), [&]<class T>() { *loss.data<T>() = T(static_cast<Accumulator<T>>(value)); });
+  set_element(loss, value);
   if (g.tape() == nullptr) return loss;
   return g.tape()->record("stream_balance", loss, {}, [g, p](Tape& t, const Tensor& dl) {
     if (!t.wants(g)) return;
     GradSink dg = t.grad(g);
-    dispatch(dl.dtype(), [&]<class T>() {
-      const auto seed = static_cast<double>(static_cast<Accumulator<T>>(*dl.data<T>()));
-      cpu::stream_balance_backward(dg, seed, p);
-    });
+    cpu::stream_balance_backward(dg, element(dl), p);
   });
 }
 

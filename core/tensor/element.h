@@ -1,0 +1,18 @@
+// One element of a floating tensor as a double, and back: for losses, seeds and trained scalars.
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+namespace anabranch {
+
+[[nodiscard]] inline double element(const Tensor& t, int64_t i = 0) {
+  return dispatch(t.dtype(), [&]<class T>() {
+    return static_cast<double>(static_cast<Accumulator<T>>(t.data<T>()[i]));
+  });
+}
+
+inline void set_element(Tensor& t, double value, int64_t i = 0) {
+  dispatch(t.dtype(), [&]<class T>() { t.data<T>()[i] = T(static_cast<Accumulator<T>>(value)); });
+}
+
+}  // namespace anabranch
