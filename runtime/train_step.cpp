@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/tensor/element.h"
 #include "runtime/models/registry.h"
 
 namespace anabranch {
@@ -37,9 +38,7 @@ double TrainStep::accumulate(const std::function<MicroBatch()>& next,
       tape.on_grad_ready = [this](Param& w) { reducer_.ready(w); };
     }
     const Var y = model_->loss(tape, batch, key, scale);
-    dispatch(y.dtype(), [&]<class T>() {
-      loss += static_cast<double>(static_cast<Accumulator<T>>(*y.value().data<T>()));
-    });
+    loss += element(y.value());
     if (at_peak) at_peak();
     tape.backward(y);
   }

@@ -40,6 +40,8 @@ class Trainer {
   void load();
   void take_step();
   void apply(double loss, double norm, StepReport& report);
+  // Matrices that a matrix optimizer left as they were.
+  void tell_rejected();
   void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
                      double comm_seconds);
   void evaluate_all();
@@ -83,6 +85,7 @@ class Trainer {
   StopKind stop_ = StopKind::kNone;
   Clock::time_point looked_{};  // when rank 0 last looked for trigger files
   bool traced_ = false;
+  int64_t rejected_ = 0;
 };
 
 Trainer::Trainer(const TrainJob& job)
@@ -149,6 +152,7 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
   switch (state_.guard().judge(loss, norm)) {
     case StepGuard::Verdict::kApply:
       step_.update(norm);
+      tell_rejected();
       break;
     case StepGuard::Verdict::kNonFinite:
       report.skipped = "nonfinite";
@@ -158,6 +162,14 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
       break;
   }
   report.skipped_steps = state_.guard().skipped();
+}
+
+void Trainer::tell_rejected() {
+  const int64_t all = state_.optimizer().rejected();
+  if (all == rejected_) return;
+  tell("optimizer", join("step ", state_.step + 1, ": the update of ", all - rejected_,
+                         " matrices was not finite, and they stay as they were"));
+  rejected_ = all;
 }
 
 void Trainer::finish_report(StepReport& report, Clock::time_point begin, double data_seconds,

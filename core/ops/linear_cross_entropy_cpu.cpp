@@ -79,7 +79,7 @@ template <class A>
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     t[i] = tanh_fast(x[i] * inverse);
-    x[i] = cap * t[i] + (x[i] - x[i]);
+    x[i] = cap * t[i] + (x[i] - x[i]);  // NaN for infinity. NOLINT(misc-redundant-expression)
   }
 }
 

@@ -15,8 +15,7 @@ MicroBatch random_batch(const Config& config, int64_t vocabulary, const RankCont
 }  // namespace
 
 RandomStep::RandomStep(const Config& config, int64_t vocabulary, Group& world, RankContext& context)
-    : config_(config),
-      world_(world),
+    : world_(world),
       plan_(plan_batch(config, world.size())),
       step_(config, plan_, vocabulary, world, context),
       batch_(random_batch(config, vocabulary, context)) {}

@@ -29,7 +29,6 @@ class RandomStep {
   [[nodiscard]] const BatchPlan& plan() const { return plan_; }
 
  private:
-  const Config& config_;
   Group& world_;
   BatchPlan plan_;
   TrainStep step_;

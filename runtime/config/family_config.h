@@ -162,7 +162,8 @@ struct KappaKeys {
     visit_kappa(f);
     visit_losses(f);
     f("capacity_train", capacity_train, 0.0, 1024.0, "capacity factor; 0: dropless");
-    f("capacity_eval", capacity_eval, 0.0, 1024.0, "the same in evaluation");
+    f("capacity_eval", capacity_eval, 0.0, 1024.0,
+      "the same in evaluation as trained, beside the headline loss, which is dropless");
     f("softcap", softcap, 0.0, 1e6, "logits are softcap * tanh(logits / softcap); 0: as they are");
     f("x0_init", x0_init, -10.0, 10.0, "first weight of the input embedding in each layer");
   }

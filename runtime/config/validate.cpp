@@ -6,7 +6,6 @@
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_model.h"
-#include "runtime/config/validate_moep.h"
 
 namespace anabranch {
 
@@ -55,8 +54,6 @@ void check_model(Rules& rules, const ModelConfig& model) {
   is_set("context", model.context);
   rules.require(model.heads == 0 || model.width % model.heads == 0, "model.width ", model.width,
                 " is not a multiple of model.heads ", model.heads);
-  if (model.type != ModelType::kMoepMsit) return;
-  for (const std::string& line : check_moep(model)) rules.require(false, line);
 }
 
 void check_train(Rules& rules, const Config& config) {
@@ -109,15 +106,7 @@ void validate(const Config& config) {
   check_run(rules, config.run);
   check_data(rules, config.data);
   check_model(rules, config.model);
-  if (config.model.type == ModelType::kKappaMoe) {
-    for (const std::string& line : check_kappa(config)) rules.require(false, line);
-  }
-  for (const std::string& line : check_streams(config.model)) rules.require(false, line);
-  if (config.model.type == ModelType::kMoepMsit) {
-    const int64_t pool = config.model.moep.pool_sequences;
-    rules.require(config.train.micro_batch % pool == 0, "train.micro_batch ",
-                  config.train.micro_batch, " is not a multiple of model.pool_sequences ", pool);
-  }
+  for (const std::string& line : check_family(config)) rules.require(false, line);
   check_train(rules, config);
   check_saves(rules, config.checkpoint);
   check_listen(rules, config.metrics.listen);

@@ -1,13 +1,12 @@
 #include "runtime/config/validate_model.h"
 
 #include "core/base/error.h"
+#include "runtime/config/validate_moep.h"
 
 namespace anabranch {
 namespace {
 
 constexpr double kLargestRange = 8;  // of kappa_swiglu
-
-}  // namespace
 
 std::vector<std::string> check_streams(const ModelConfig& model) {
   std::vector<std::string> broken;
@@ -45,9 +44,6 @@ std::vector<std::string> check_kappa(const Config& config) {
           keys.experts);
   require(keys.kappa_range <= kLargestRange, "model.kappa_range ", keys.kappa_range,
           " is more than ", kLargestRange);
-  require(config.train.micro_batch % keys.pool_sequences == 0, "train.micro_batch ",
-          config.train.micro_batch, " is not a multiple of model.pool_sequences ",
-          keys.pool_sequences);
   if (model.layers == 0 || model.heads == 0) return broken;  // reported as not set
   require(model.width % (2 * model.heads) == 0 || model.width % model.heads != 0, "model.width ",
           model.width, " with model.heads ", model.heads, " has heads of width ",
@@ -62,6 +58,35 @@ std::vector<std::string> check_kappa(const Config& config) {
   require(keys.moe_first >= model.layers || keys.moe_layers <= model.layers - keys.moe_first,
           "model.moe_first ", keys.moe_first, " and model.moe_layers ", keys.moe_layers,
           " go beyond model.layers ", model.layers);
+  return broken;
+}
+
+// Pools are whole in every micro-batch.
+std::vector<std::string> check_pools(const Config& config, int64_t pool) {
+  const int64_t micro_batch = config.train.micro_batch;
+  if (micro_batch % pool == 0) return {};
+  return {
+      join("train.micro_batch ", micro_batch, " is not a multiple of model.pool_sequences ", pool)};
+}
+
+}  // namespace
+
+std::vector<std::string> check_family(const Config& config) {
+  const ModelConfig& model = config.model;
+  std::vector<std::string> broken, pools;
+  switch (model.type) {
+    case ModelType::kKappaMoe:
+      broken = check_kappa(config);
+      pools = check_pools(config, model.kappa.pool_sequences);
+      break;
+    case ModelType::kMoepMsit:
+      broken = check_moep(model);
+      pools = check_pools(config, model.moep.pool_sequences);
+      break;
+    default:
+      return check_streams(model);
+  }
+  broken.insert(broken.end(), pools.begin(), pools.end());
   return broken;
 }
 

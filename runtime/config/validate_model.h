@@ -8,10 +8,7 @@
 
 namespace anabranch {
 
-// The broken rules of families with a GPT-2 backbone, a line each, with their numbers.
-std::vector<std::string> check_streams(const ModelConfig& model);
-
-// Of kappa_moe.
-std::vector<std::string> check_kappa(const Config& config);
+// The broken rules of the configured family, a line each, with their numbers.
+std::vector<std::string> check_family(const Config& config);
 
 }  // namespace anabranch

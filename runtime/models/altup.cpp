@@ -85,7 +85,7 @@ Tensor Altup::logits(const Tensor& ids) {
 }
 
 DecodeState Altup::decode_state(int64_t batch, int64_t tokens) const {
-  return gpt2_decode_state(tables_.tokens.value, options_, batch, tokens);
+  return empty_caches(tables_.tokens.value, options_.layers, batch, tokens, options_.width);
 }
 
 Tensor Altup::decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state) {

@@ -1,11 +1,11 @@
 #include "runtime/models/cmollm.h"
 
-#include "core/autograd/attach_loss.h"
 #include "core/autograd/recompute.h"
 #include "core/ops/add.h"
 #include "core/ops/attention.h"
 #include "core/ops/prefix_mean.h"
 #include "core/ops/stream_balance.h"
+#include "runtime/models/auxiliary.h"
 
 namespace anabranch {
 namespace {
@@ -23,17 +23,6 @@ Gpt2Options checked_streams(const Gpt2Options& options, const CmollmKeys& keys) 
                        ", and model.mode pipeline has none; set it to 0");
   }
   return checked(options);
-}
-
-MeanForm mean_form(const CmollmKeys& keys) {
-  switch (keys.ctx) {
-    case GateContext::kEma:
-      return {MeanForm::Kind::kEma, keys.ctx_decay};
-    case GateContext::kGlobal:
-      return {MeanForm::Kind::kGlobal};
-    default:
-      return {};
-  }
 }
 
 int64_t units(const Gpt2Options& o, const CmollmKeys& keys) {
@@ -130,24 +119,17 @@ StreamContext Cmollm::whole(const Pass& pass, int64_t unit) {
     context.balance = [](const Var& y, const Var& /*gates*/) { return y; };
     return context;
   }
-  // The micro-batch's share of a mean over the step.
-  const double share = static_cast<double>(pass.batch.inputs.count()) * pass.scale;
+  const AuxiliaryLosses losses{static_cast<double>(pass.batch.inputs.count()) * pass.scale,
+                               pass.key->measures};
   const int64_t together = keys_.bal_scope == BalanceScope::kSequence ? B : 1;
-  context.balance = [this, unit, together, weight = keys_.bal_alpha * share,
-                     measures = pass.key->measures](const Var& y, const Var& gates) {
-    const Var loss = stream_balance(gates, together);
-    if (measures != nullptr && !gates.tape()->recomputing()) {
-      dispatch(loss.dtype(), [&]<class T>() {
-        measures->add(
-            0, weight * static_cast<double>(static_cast<Accumulator<T>>(*loss.value().data<T>())));
-      });
-      figures_.add_gates(*measures, unit, gates.value());
-    }
-    return attach_loss(y, loss, static_cast<float>(weight));
+  context.balance = [this, unit, together, losses](const Var& y, const Var& gates) {
+    if (Measures* to = losses.figures(gates.tape())) figures_.add_gates(*to, unit, gates.value());
+    return losses.attach(y, stream_balance(gates, together), keys_.bal_alpha);
   };
-  if (pass.key->measures == nullptr || !pass.key->measures->detailed) return context;
-  context.probe = [this, unit, measures = pass.key->measures](const Var& s, const Tensor& kernels) {
-    if (!s.tape()->recomputing()) figures_.add_branches(*measures, unit, s.value(), kernels);
+  if (losses.measures == nullptr || !losses.measures->detailed) return context;
+  context.probe = [this, unit, losses](const Var& s, const Tensor& kernels) {
+    Measures* to = losses.figures(s.tape());
+    if (to != nullptr) figures_.add_branches(*to, unit, s.value(), kernels);
   };
   return context;
 }

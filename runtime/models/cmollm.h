@@ -78,10 +78,10 @@ class Cmollm final : public Model {
   [[nodiscard]] StreamContext cached(DecodeState& state, size_t unit,
                                      std::span<const int64_t> new_tokens) const;
   Var hidden(Tape* tape, const Pass& pass);
-  Var run_layers(const Var& x, const Pass& pass);
-  Var run_spans(const Var& x, const Pass& pass);
-  Var decode_layers(const Var& x, std::span<const int64_t> new_tokens, DecodeState& state);
-  Var decode_spans(const Var& x, std::span<const int64_t> new_tokens, DecodeState& state);
+  Var run_layers(const Var& start, const Pass& pass);
+  Var run_spans(const Var& start, const Pass& pass);
+  Var decode_layers(const Var& start, std::span<const int64_t> new_tokens, DecodeState& state);
+  Var decode_spans(const Var& start, std::span<const int64_t> new_tokens, DecodeState& state);
 
   Gpt2Options options_;
   CmollmKeys keys_;

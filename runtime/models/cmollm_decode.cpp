@@ -2,19 +2,10 @@
 #include "runtime/models/stream_merge.h"
 
 namespace anabranch {
-namespace {
-
-// Running means of each layer (mode ffn), or of each stream of each span.
-MeanForm decode_form(const CmollmKeys& keys) {
-  if (keys.ctx == GateContext::kEma) return {MeanForm::Kind::kEma, keys.ctx_decay};
-  return {keys.ctx == GateContext::kGlobal ? MeanForm::Kind::kGlobal : MeanForm::Kind::kPrefix};
-}
-
-}  // namespace
-
 DecodeState Cmollm::decode_state(int64_t batch, int64_t tokens) const {
   const int64_t copies = pipeline() ? keys_.streams : 1;
-  DecodeState state = gpt2_decode_state(tables_.tokens.value, options_, copies * batch, tokens);
+  DecodeState state =
+      empty_caches(tables_.tokens.value, options_.layers, copies * batch, tokens, options_.width);
   const size_t means = pipeline() ? spans_.size() * static_cast<size_t>(copies) : layers_.size();
   for (size_t i = 0; i < means; ++i) {
     state.running.emplace_back(tables_.tokens.value, batch, options_.width);
@@ -24,8 +15,9 @@ DecodeState Cmollm::decode_state(int64_t batch, int64_t tokens) const {
 
 StreamContext Cmollm::cached(DecodeState& state, size_t unit,
                              std::span<const int64_t> new_tokens) const {
-  return {[&mean = state.running[unit], new_tokens, form = decode_form(keys_)](
-              const Var& v) -> Var { return prefix_mean_step(v.value(), new_tokens, mean, form); },
+  return {[&mean = state.running[unit], new_tokens, form = mean_form(keys_)](const Var& v) -> Var {
+            return prefix_mean_step(v.value(), new_tokens, mean, form);
+          },
           [](const Var& y, const Var& /*gates*/) { return y; }};
 }
 

@@ -50,7 +50,7 @@ Tensor Gpt2::logits(const Tensor& ids) {
 }
 
 DecodeState Gpt2::decode_state(int64_t batch, int64_t tokens) const {
-  return gpt2_decode_state(tables_.tokens.value, options_, batch, tokens);
+  return empty_caches(tables_.tokens.value, options_.layers, batch, tokens, options_.width);
 }
 
 Tensor Gpt2::decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state) {

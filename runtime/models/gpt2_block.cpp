@@ -12,11 +12,7 @@
 namespace anabranch {
 
 Gpt2Options checked(Gpt2Options o) {
-  if (o.layers < 1 || o.width < 1 || o.heads < 1 || o.context < 1 || o.vocabulary < 1) {
-    throw config_error("the model has layers ", o.layers, ", width ", o.width, ", heads ", o.heads,
-                       ", context ", o.context, ", vocabulary ", o.vocabulary,
-                       "; all must be at least 1");
-  }
+  check_sizes({o.layers, o.width, o.heads, o.context, o.vocabulary});
   if (o.width % o.heads != 0) {
     throw config_error("model.width ", o.width, " is not a multiple of model.heads ", o.heads);
   }
@@ -93,15 +89,6 @@ Var Gpt2Tables::operator()(Tape* tape, const Tensor& ids, std::span<const int64_
            " tokens do not fit a context of ", positions.shape[0]);
   return embedding(tape, flat(ids), tokens, positions_from(ids, first, positions.shape[0] - 1),
                    &positions);
-}
-
-DecodeState gpt2_decode_state(const Tensor& beside, const Gpt2Options& options, int64_t batch,
-                              int64_t tokens) {
-  DecodeState state;
-  for (int64_t l = 0; l < options.layers; ++l) {
-    state.layers.push_back(make_kv_cache(beside, batch, tokens, options.width));
-  }
-  return state;
 }
 
 ModelCost gpt2_cost(const Gpt2Options& options) {

@@ -129,10 +129,6 @@ struct Gpt2Tables {
   }
 };
 
-// Empty caches of all layers, beside `beside`.
-DecodeState gpt2_decode_state(const Tensor& beside, const Gpt2Options& options, int64_t batch,
-                              int64_t tokens);
-
 // The arithmetic and parameters of the dense model, for families that replace parts of it.
 ModelCost gpt2_cost(const Gpt2Options& options);
 

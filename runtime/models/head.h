@@ -1,6 +1,7 @@
 // The two ends that most language models share: where token ids come in and where logits go out.
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "core/autograd/tape.h"
@@ -39,6 +40,7 @@ Tensor flat(const Tensor& ids);
 
 // first[b] + t for each of B sequences of T tokens, as [B * T] int32 beside `ids`; without `first`
 // from 0. At most `last`: where padding lies beyond, any place will do.
-Tensor positions_from(const Tensor& ids, std::span<const int64_t> first, int64_t last);
+Tensor positions_from(const Tensor& ids, std::span<const int64_t> first = {},
+                      int64_t last = std::numeric_limits<int32_t>::max());
 
 }  // namespace anabranch

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/autograd/attach_loss.h"
 #include "core/ops/add.h"
 #include "core/ops/balance_loss.h"
 #include "core/ops/columns.h"
@@ -50,30 +49,6 @@ std::optional<Param> slope(const std::string& name, bool wanted, const KappaOpti
   w.wide = true;
   return w;
 }
-
-double value_of(const Var& loss) {
-  const Tensor& v = loss.value();
-  return v.dtype() == DType::kF64 ? *v.data<double>() : *v.data<float>();
-}
-
-// Adds weighted losses to an activation's gradients, and to the figures.
-class Losses {
- public:
-  Losses(const Var& y, const KappaContext& context) : y_(y), context_(context) {}
-
-  void add(double weight, const Var& loss) {
-    const double part = weight * context_.share;
-    y_ = attach_loss(y_, loss, part);
-    if (context_.measures == nullptr || y_.tape()->recomputing()) return;
-    context_.measures->add(0, part * value_of(loss));
-  }
-
-  [[nodiscard]] const Var& carrier() const { return y_; }
-
- private:
-  Var y_;
-  const KappaContext& context_;
-};
 
 }  // namespace
 
@@ -131,21 +106,25 @@ Var KappaMixture::activate(const Var& rows, const TopKRoute& route) {
 
 Var KappaMixture::with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
                               const KappaContext& context) {
-  if (y.tape() == nullptr || context.share == 0) return y;
-  if (context.measures != nullptr && context.figures != nullptr && !y.tape()->recomputing()) {
-    context.figures->add(*context.measures, context.layer, logits.value(), route);
+  const AuxiliaryLosses& losses = context.losses;
+  if (y.tape() == nullptr || losses.share == 0) return y;
+  if (Measures* to = losses.figures(y.tape()); to != nullptr) {
+    context.figures->add(*to, context.layer, logits.value(), route);
   }
-  Losses losses(y, context);
+  Var sum = y;
   if (context.balance > 0) {
-    losses.add(context.balance, balance_loss(logits, route.demand, {context.rule.pool_rows, 1}));
+    const Var balance = balance_loss(logits, route.demand, {context.rule.pool_rows, 1});
+    sum = losses.attach(sum, balance, context.balance);
   }
   if (keys.z_loss > 0) {
     const Var own = keys.z_input_grad == 1 ? logits : router(scale_gradient(u, keys.z_input_grad));
-    losses.add(keys.z_loss, router_z_loss(own, keys.z_form));
+    sum = losses.attach(sum, router_z_loss(own, keys.z_form), keys.z_loss);
   }
-  if (alpha && keys.l2_alpha > 0) losses.add(keys.l2_alpha, mean_square(y.tape(), *alpha));
-  if (b && keys.l2_b > 0) losses.add(keys.l2_b, mean_square(y.tape(), *b));
-  return losses.carrier();
+  if (alpha && keys.l2_alpha > 0) {
+    sum = losses.attach(sum, mean_square(y.tape(), *alpha), keys.l2_alpha);
+  }
+  if (b && keys.l2_b > 0) sum = losses.attach(sum, mean_square(y.tape(), *b), keys.l2_b);
+  return sum;
 }
 
 Var KappaMixture::operator()(const Var& u, const KappaContext& context) {

@@ -20,6 +20,7 @@
 #include "core/nn/layers.h"
 #include "core/ops/top_k_route.h"
 #include "runtime/config/family_config.h"
+#include "runtime/models/auxiliary.h"
 #include "runtime/models/model.h"
 #include "runtime/models/router_measures.h"
 
@@ -34,16 +35,15 @@ struct KappaOptions {
 
 inline constexpr double kKappaNormEps = 1.2e-7;
 
-// How one forward runs: by value, for recomputation. Without `share` it is not training.
+// How one forward runs: by value, for recomputation.
 struct KappaContext {
   Tensor ids;        // [N] int32
   Tensor positions;  // [N] int32
   std::function<Var(const Var& qkv)> attend = {};
   TopKRule rule = {};  // of the router
-  double share = 0;    // of the step's tokens that this micro-batch has
   double balance = 0;  // weight of the balance loss at this step
-  Measures* measures = nullptr;
-  const RouterMeasures* figures = nullptr;  // where in `measures` a layer's are
+  AuxiliaryLosses losses = {};
+  const RouterMeasures* figures = nullptr;  // where in the losses' figures a layer's are
   int64_t layer = 0;
 };
 

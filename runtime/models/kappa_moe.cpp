@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/autograd/recompute.h"
 #include "core/ops/attention.h"
@@ -11,15 +10,8 @@
 namespace anabranch {
 namespace {
 
-// No table of positions ends here.
-constexpr int64_t kLastPosition = std::numeric_limits<int32_t>::max();
-
 KappaOptions fitting(KappaOptions o, const KappaKeys& keys) {
-  if (o.layers < 1 || o.width < 1 || o.heads < 1 || o.context < 1 || o.vocabulary < 1) {
-    throw config_error("the model has layers ", o.layers, ", width ", o.width, ", heads ", o.heads,
-                       ", context ", o.context, ", vocabulary ", o.vocabulary,
-                       "; all must be at least 1");
-  }
+  check_sizes({o.layers, o.width, o.heads, o.context, o.vocabulary});
   if (o.width % (2 * o.heads) != 0) {
     throw config_error("model.width ", o.width, " is not a multiple of twice model.heads ", o.heads,
                        ": rotary positions need heads of even width");
@@ -85,7 +77,7 @@ double KappaMoe::balance_at(int64_t step) const {
 
 KappaContext KappaMoe::whole(const MicroBatch& batch, double factor) const {
   const int64_t B = batch.inputs.dim(0), T = batch.inputs.dim(1);
-  KappaContext context{flat(batch.inputs), positions_from(batch.inputs, {}, kLastPosition)};
+  KappaContext context{flat(batch.inputs), positions_from(batch.inputs)};
   context.rule.k = keys_.top_k;
   if (factor == 0) return context;
   // In evaluation a batch may have fewer sequences than a pool.
@@ -130,9 +122,8 @@ Var KappaMoe::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, doub
   }
   KappaContext context = whole(batch, keys_.capacity_train);
   context.rule.pool_rows = keys_.pool_sequences * T;
-  context.share = static_cast<double>(B * T) * scale;
+  context.losses = {static_cast<double>(B * T) * scale, key.measures};
   context.balance = balance_at(key.step);
-  context.measures = key.measures;
   context.figures = &figures_;
   return head_.loss(hidden(&tape, batch, context), batch.targets, scale);
 }
@@ -153,8 +144,10 @@ std::vector<Reading> KappaMoe::readings(const Measures& measures) const {
   return all;
 }
 
-Tensor KappaMoe::token_losses(const MicroBatch& batch, Routing /*routing*/) {
-  const Var x = hidden(nullptr, batch, whole(batch, keys_.capacity_eval));
+Tensor KappaMoe::token_losses(const MicroBatch& batch, Routing routing) {
+  // Later tokens push out second choices of earlier ones: with a capacity it is no causal loss.
+  const double factor = routing == Routing::kCausal ? 0 : keys_.capacity_eval;
+  const Var x = hidden(nullptr, batch, whole(batch, factor));
   return head_.losses(x.value(), batch.targets);
 }
 
@@ -164,16 +157,12 @@ Tensor KappaMoe::logits(const Tensor& ids) {
 }
 
 DecodeState KappaMoe::decode_state(int64_t batch, int64_t tokens) const {
-  DecodeState state;
-  for (int64_t l = 0; l < options_.layers; ++l) {
-    state.layers.push_back(make_kv_cache(wte_.value, batch, tokens, options_.width));
-  }
-  return state;
+  return empty_caches(wte_.value, options_.layers, batch, tokens, options_.width);
 }
 
 Tensor KappaMoe::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
                         DecodeState& state) {
-  KappaContext context{flat(ids), positions_from(ids, state.layers.front().lengths, kLastPosition)};
+  KappaContext context{flat(ids), positions_from(ids, state.layers.front().lengths)};
   context.rule.k = keys_.top_k;
   const auto cached = [&](size_t l) {
     return [&cache = state.layers[l], heads = options_.heads, new_tokens](const Var& qkv) -> Var {

@@ -46,6 +46,9 @@ class KappaMoe final : public Model {
   [[nodiscard]] std::vector<Reading> readings(const Measures& measures) const override;
 
   // In attention alone.
+  // A capacity drops choices by what comes later too.
+  [[nodiscard]] bool looks_ahead() const override { return keys_.capacity_eval > 0; }
+
   [[nodiscard]] bool masks_documents() const override { return true; }
 
   [[nodiscard]] int64_t context() const override { return options_.context; }

@@ -18,6 +18,8 @@ class Measures {
 
   void add(size_t place, double value) { sums_.at(place) += value; }
 
+  [[nodiscard]] size_t places() const { return sums_.size(); }
+
   [[nodiscard]] double at(size_t place) const { return sums_.at(place); }
 
   [[nodiscard]] std::span<double> sums() { return sums_; }

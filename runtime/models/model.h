@@ -61,6 +61,17 @@ struct DecodeState {
   std::vector<std::vector<int32_t>> ids;  // of each sequence, for families that keep no cache
 };
 
+// Empty caches of `layers` attentions of width C, beside `beside`.
+[[nodiscard]] DecodeState empty_caches(const Tensor& beside, int64_t layers, int64_t batch,
+                                       int64_t tokens, int64_t width);
+
+struct ModelSizes {
+  int64_t layers, width, heads, context, vocabulary;
+};
+
+// Throws Error (config) if one is below 1.
+void check_sizes(const ModelSizes& sizes);
+
 class Model {
  public:
   virtual ~Model() = default;

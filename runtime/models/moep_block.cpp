@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/autograd/attach_loss.h"
 #include "core/ops/add.h"
 #include "core/ops/balance_loss.h"
 #include "core/ops/binary_cross_entropy.h"
@@ -12,15 +11,13 @@
 #include "core/ops/sigmoid_gate.h"
 #include "core/ops/softmax.h"
 #include "core/ops/top_k_route.h"
+#include "core/tensor/convert.h"
+#include "core/tensor/element.h"
 
 namespace anabranch {
 namespace {
 
 constexpr int64_t kPredictorWidth = 64;
-
-double first_of(const Tensor& t) {
-  return t.dtype() == DType::kF64 ? *t.data<double>() : static_cast<double>(*t.data<float>());
-}
 
 // The value of `x` on its tape, where gradients end.
 Var stop_gradient(const Var& x) {
@@ -45,15 +42,6 @@ Tensor zeros(int64_t count) {
   Tensor t({count}, DType::kF64);
   t.fill_zero();
   return t;
-}
-
-// 0 .. T-1 of each sequence.
-Tensor positions_of(const Tensor& beside, int64_t batch, int64_t tokens) {
-  Tensor positions = beside.like({batch * tokens}, DType::kI32, "moep.positions");
-  for (int64_t m = 0; m < batch * tokens; ++m) {
-    positions.data<int32_t>()[m] = static_cast<int32_t>(m % tokens);
-  }
-  return positions;
 }
 
 }  // namespace
@@ -95,29 +83,24 @@ MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t la
 }
 
 Var MoepBlock::operator()(const Var& x, const MoepPass& pass) {
-  const Tensor positions = positions_of(x.value(), pass.batch, pass.tokens);
-  const Var X = dense_ ? (*dense_)(x, pass.batch, positions) : x;
-  const bool recording =
-      pass.measures != nullptr && x.tape() != nullptr && !x.tape()->recomputing();
-  const Choice choice = choose(router_norm_(X), pass, recording);
-  const Var y = with_experts(X, choice, pass);
-  if (choice.loss.value().empty() || pass.loss_scale == 0) return y;
-  const double weight = choice.weight * pass.loss_scale;
-  if (recording) pass.measures->add(0, weight * first_of(choice.loss.value()));
-  return attach_loss(y, choice.loss, static_cast<float>(weight));
+  const Var X = dense_ ? (*dense_)(x, pass.batch, pass.positions) : x;
+  const Choice choice = choose(router_norm_(X), pass, pass.losses.figures(x.tape()));
+  Var y = with_experts(X, choice, pass);
+  if (choice.loss.value().empty() || pass.losses.share == 0) return y;
+  return pass.losses.attach(y, choice.loss, choice.weight);
 }
 
-MoepBlock::Choice MoepBlock::choose(const Var& normed, const MoepPass& pass, bool recording) {
+MoepBlock::Choice MoepBlock::choose(const Var& normed, const MoepPass& pass, Measures* figures) {
   const Var logits = router_(normed);
   if (options_.keys.select == Selection::kTokenChoice) return choose_by_token(logits, pass);
   const Var scores = softmax(logits);
   if (pass.predicted && predictor_) return choose_by_predictor(normed, scores);
   if (pass.causal) return {by_threshold(scores.value()), scores, {}, 0};
-  return choose_by_expert(normed, scores, pass, recording);
+  return choose_by_expert(normed, scores, pass, figures);
 }
 
 MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& pass) {
-  const bool learns = pass.loss_scale != 0;
+  const bool learns = pass.losses.share != 0;
   const int64_t pool = learns ? options_.pool_sequences() * pass.tokens : 0;
   const int64_t k = options_.choices();
   TopKRoute route = top_k_route(logits, {k, GateForm::kProbability, 0, pool});
@@ -129,17 +112,17 @@ MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& 
 }
 
 MoepBlock::Choice MoepBlock::choose_by_expert(const Var& normed, const Var& scores,
-                                              const MoepPass& pass, bool recording) {
+                                              const MoepPass& pass, Measures* figures) {
   const bool moved =
       options_.keys.select == Selection::kThreshold && *pools_.value.data<double>() > 0;
-  if (moved && !recording) return {by_threshold(scores.value()), scores, {}, 0};
+  if (moved && figures == nullptr) return {by_threshold(scores.value()), scores, {}, 0};
   const int64_t pool = options_.pool_sequences() * pass.tokens;
   const ExpertChoice chosen =
       expert_choice(scores.value(), {options_.keys.capacity, pool, SlotOrder::kTime});
-  if (recording) note_scores(chosen.kth, pass);
+  if (figures != nullptr) note_scores(*figures, chosen.kth, pass);
   if (moved) return {by_threshold(scores.value()), scores, {}, 0};
   Choice choice{chosen.plan, scores, {}, 0};
-  if (!predictor_ || pass.loss_scale == 0) return choice;
+  if (!predictor_ || pass.losses.share == 0) return choice;
   choice.loss = binary_cross_entropy((*predictor_)(normed), membership(chosen.plan));
   choice.weight = options_.keys.predictor_weight;
   return choice;
@@ -158,16 +141,7 @@ MoepBlock::Choice MoepBlock::choose_by_predictor(const Var& normed, const Var& s
 }
 
 SlotPlan MoepBlock::by_threshold(const Tensor& scores) const {
-  Tensor theta = scores.like({options_.experts()}, scores.dtype(), "moep.threshold");
-  for (int64_t e = 0; e < options_.experts(); ++e) {
-    const double value = threshold_.value.data<double>()[e];
-    if (scores.dtype() == DType::kF64) {
-      theta.data<double>()[e] = value;
-    } else {
-      theta.data<float>()[e] = static_cast<float>(value);
-    }
-  }
-  return select_by_threshold(scores, theta);
+  return select_by_threshold(scores, converted(threshold_.value, scores.dtype(), "moep.threshold"));
 }
 
 RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
@@ -196,21 +170,23 @@ size_t MoepBlock::place(int64_t pool, int64_t expert) const {
   return static_cast<size_t>(1 + (pool * options_.layers + layer_) * options_.experts() + expert);
 }
 
-void MoepBlock::note_scores(const Tensor& kth, const MoepPass& pass) const {
-  const int64_t E = options_.experts();
-  const int64_t pools = (std::ssize(pass.measures->sums()) - 1) / (options_.layers * E);
+int64_t MoepBlock::pools_of(const Measures& measures) const {
+  const auto sums = static_cast<int64_t>(measures.places()) - 1;
+  return sums / (options_.layers * options_.experts());
+}
+
+void MoepBlock::note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const {
+  const int64_t E = options_.experts(), pools = pools_of(to);
   if (pools == 0) return;
   for (int64_t i = 0; i < kth.count(); ++i) {
-    const double score = kth.dtype() == DType::kF64 ? kth.data<double>()[i]
-                                                    : static_cast<double>(kth.data<float>()[i]);
-    pass.measures->add(place((pass.first_pool + i / E) % pools, i % E), score);
+    to.add(place((pass.first_pool + i / E) % pools, i % E), element(kth, i));
   }
 }
 
-void MoepBlock::end_step(const Measures& measures, int64_t pools) {
+void MoepBlock::end_step(const Measures& measures) {
   const double decay = options_.keys.threshold_decay;
   double& seen = *pools_.value.data<double>();
-  for (int64_t pool = 0; pool < pools; ++pool) {
+  for (int64_t pool = 0; pool < pools_of(measures); ++pool) {
     for (int64_t e = 0; e < options_.experts(); ++e) {
       double& theta = threshold_.value.data<double>()[e];
       const double kth = measures.at(place(pool, e));

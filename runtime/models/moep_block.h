@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/models/auxiliary.h"
 #include "runtime/models/model.h"
 #include "runtime/models/window_expert.h"
 
@@ -40,9 +41,9 @@ struct MoepPass {
   int64_t batch = 0, tokens = 0;  // B, T
   bool causal = false;            // choose by what came before alone
   bool predicted = false;         // the predictor chooses, if there is one
-  double loss_scale = 0;          // B T over the tokens of the step; 0: no auxiliary losses
   int64_t first_pool = 0;         // number in the step of the first pool
-  Measures* measures = nullptr;
+  AuxiliaryLosses losses = {};
+  Tensor positions = {};  // [B T] int32
 };
 
 // Whether the tokens of an expert are learned from the router: a two-layer map of what it reads.
@@ -69,7 +70,7 @@ class MoepBlock {
   Var operator()(const Var& x, const MoepPass& pass);
 
   // Moves the thresholds on by the k-th scores of the pools of a step.
-  void end_step(const Measures& measures, int64_t pools);
+  void end_step(const Measures& measures);
 
   void visit(const auto& f) {
     if (dense_) dense_->visit(f);
@@ -96,16 +97,19 @@ class MoepBlock {
     double weight = 0;
   };
 
-  Choice choose(const Var& normed, const MoepPass& pass, bool recording);
+  // figures: where the scores of a training step are noted; null if they are not.
+  Choice choose(const Var& normed, const MoepPass& pass, Measures* figures);
   Choice choose_by_token(const Var& logits, const MoepPass& pass);
   Choice choose_by_expert(const Var& normed, const Var& scores, const MoepPass& pass,
-                          bool recording);
+                          Measures* figures);
   Choice choose_by_predictor(const Var& normed, const Var& scores);
   [[nodiscard]] SlotPlan by_threshold(const Tensor& scores) const;
   [[nodiscard]] RowLayout layout(int64_t expert, const MoepPass& pass) const;
   // o, if any expert holds a row: else x.
   Var with_experts(const Var& x, const Choice& choice, const MoepPass& pass);
-  void note_scores(const Tensor& kth, const MoepPass& pass) const;
+  void note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const;
+  // Pools of the step that `measures` is of.
+  [[nodiscard]] int64_t pools_of(const Measures& measures) const;
   [[nodiscard]] size_t place(int64_t pool, int64_t expert) const;
 
   MoepOptions options_;

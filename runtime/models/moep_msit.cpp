@@ -11,11 +11,7 @@ namespace anabranch {
 
 MoepOptions checked(MoepOptions o) {
   const MoepKeys& keys = o.keys;
-  if (o.layers < 1 || o.width < 1 || o.heads < 1 || o.context < 1 || o.vocabulary < 1) {
-    throw config_error("the model has layers ", o.layers, ", width ", o.width, ", heads ", o.heads,
-                       ", context ", o.context, ", vocabulary ", o.vocabulary,
-                       "; all must be at least 1");
-  }
+  check_sizes({o.layers, o.width, o.heads, o.context, o.vocabulary});
   if (keys.causal_ratio < 1) {
     throw config_error("model.causal_ratio is ", keys.causal_ratio,
                        ", but masked batches are not available: leave it at 1");
@@ -62,6 +58,7 @@ MoepPass MoepMsit::pass_of(const Tensor& ids) {
   MoepPass pass;
   pass.batch = ids.dim(0);
   pass.tokens = ids.dim(1);
+  pass.positions = positions_from(ids);
   return pass;
 }
 
@@ -79,9 +76,8 @@ Var MoepMsit::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key,
 Var MoepMsit::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {
   MoepPass pass = pass_of(batch.inputs);
   check_pools(pass.batch);
-  pass.loss_scale = static_cast<double>(batch.inputs.count()) * scale;
+  pass.losses = {static_cast<double>(batch.inputs.count()) * scale, key.measures};
   pass.first_pool = batch.first_sample / options_.pool_sequences();
-  pass.measures = key.measures;
   return head_.loss(hidden(&tape, batch, &key, pass), batch.targets, scale);
 }
 
@@ -138,9 +134,7 @@ size_t MoepMsit::measure_places(int64_t sequences) const {
 }
 
 void MoepMsit::end_step(const Measures& measures) {
-  Measures copy = measures;  // how many places there are is known by its sums alone
-  const int64_t pools = (std::ssize(copy.sums()) - 1) / (options_.layers * options_.experts());
-  for (MoepBlock& block : blocks_) block.end_step(measures, pools);
+  for (MoepBlock& block : blocks_) block.end_step(measures);
 }
 
 ModelCost MoepMsit::cost() const {

@@ -76,7 +76,7 @@ void Parascale::visit(const std::function<void(Param&)>& f) {
 }
 
 Var Parascale::merged(const Var& x) {
-  const Var h = ln_f_(x);
+  Var h = ln_f_(x);
   if (keys_.streams == 1) return h;
   const Var folded = fold_streams(h, keys_.streams);
   return mix_streams(folded, weights_(folded), keys_.smoothing);
@@ -105,8 +105,8 @@ Tensor Parascale::logits(const Tensor& ids) {
 }
 
 DecodeState Parascale::decode_state(int64_t batch, int64_t tokens) const {
-  DecodeState state = gpt2_decode_state(tables_.tokens.value, options_, keys_.streams * batch,
-                                        tokens + keys_.prefix);
+  DecodeState state = empty_caches(tables_.tokens.value, options_.layers, keys_.streams * batch,
+                                   tokens + keys_.prefix, options_.width);
   for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].fill(state.layers[l]);
   return state;
 }

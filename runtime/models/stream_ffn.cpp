@@ -79,7 +79,19 @@ Var FrontEnd::operator()(const Var& u, const StreamContext& context) {
   AB_FAIL("unknown gate variant ", static_cast<int>(variant));
 }
 
-FrontEndSize front_end_size(int64_t C, const CmollmKeys& keys) {
+MeanForm mean_form(const CmollmKeys& keys) {
+  switch (keys.ctx) {
+    case GateContext::kEma:
+      return {MeanForm::Kind::kEma, keys.ctx_decay};
+    case GateContext::kGlobal:
+      return {MeanForm::Kind::kGlobal};
+    default:
+      return {};
+  }
+}
+
+FrontEndSize front_end_size(int64_t width, const CmollmKeys& keys) {
+  const int64_t C = width;
   const int64_t D = C / std::max<int64_t>(keys.gate_heads, 1), quarter = C / 4;
   const int64_t gates = keys.head_input == HeadInput::kSlice ? C * D : C * C;
   switch (keys.variant) {

@@ -68,6 +68,9 @@ struct FrontEnd {
   Var gated(const Var& u);
 };
 
+// How front-ends average over what came before.
+MeanForm mean_form(const CmollmKeys& keys);
+
 // Parameters of a front-end, which are its multiply-adds per token but for biases and norms.
 struct FrontEndSize {
   int64_t parameters, macs;

@@ -41,20 +41,25 @@ double mean_cosine(const Tensor& all) {
 
 void StreamMeasures::add_gates(Measures& to, int64_t unit, const Tensor& gates) const {
   const int64_t N = streams_;
-  std::vector<double> row(static_cast<size_t>(N));
+  std::vector<double> row(static_cast<size_t>(N)), sums(row), tops(row);
+  double entropy = 0;
   dispatch(gates.dtype(), [&]<class T>() {
     const T* g = gates.data<T>();
     for (int64_t i = 0; i < gates.dim(0); ++i, g += N) {
       for (int64_t k = 0; k < N; ++k) {
         row[static_cast<size_t>(k)] = static_cast<double>(static_cast<Accumulator<T>>(g[k]));
-        to.add(at(unit, k), row[static_cast<size_t>(k)]);
+        sums[static_cast<size_t>(k)] += row[static_cast<size_t>(k)];
       }
       if (!to.detailed) continue;
-      const auto top = std::max_element(row.begin(), row.end()) - row.begin();
-      to.add(at(unit, N + top), 1);
-      to.add(at(unit, 2 * N), entropy_of(row));
+      tops[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())] += 1;
+      entropy += entropy_of(row);
     }
   });
+  for (int64_t k = 0; k < N; ++k) {
+    to.add(at(unit, k), sums[static_cast<size_t>(k)]);
+    to.add(at(unit, N + k), tops[static_cast<size_t>(k)]);
+  }
+  to.add(at(unit, 2 * N), entropy);
   to.add(at(unit, 2 * N + 1), static_cast<double>(gates.dim(0)));
 }
 

@@ -7,12 +7,13 @@
 
 namespace anabranch {
 
-StreamWeights::StreamWeights(const std::string& prefix, int64_t width, int64_t streams, Form f)
-    : score(prefix + "score", f == Form::kLinear ? streams * width : width, streams,
-            f != Form::kLinear, Init::normal(kGpt2InitStd)),
-      form(f) {
+StreamWeights::StreamWeights(const std::string& prefix, int64_t width, int64_t streams,
+                             Form weight_form)
+    : score(prefix + "score", weight_form == Form::kLinear ? streams * width : width, streams,
+            weight_form != Form::kLinear, Init::normal(kGpt2InitStd)),
+      form(weight_form) {
   score.weight.wide = true;
-  if (f == Form::kLinear) return;
+  if (weight_form == Form::kLinear) return;
   hidden.emplace(prefix + "hidden", streams * width, width, true, Init::normal(kGpt2InitStd));
 }
 

@@ -47,13 +47,6 @@ struct StreamSpan {
   Var split(const Var& x, std::span<const StreamContext> contexts);
   // Those streams as one.
   Var merge(const Var& h, const StreamContext& context);
-
-  void visit(const auto& f) {
-    for (StreamExpand& e : expand) e.visit(f);
-    weights.visit(f);
-    mix.visit(f);
-    proj.visit(f);
-  }
 };
 
 }  // namespace anabranch

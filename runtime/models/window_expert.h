@@ -57,7 +57,7 @@ struct WindowBlock {
   // Attention's and feed-forward's names begin with `attention` and `ffn`, all of them after
   // `prefix`.
   WindowBlock(const std::string& prefix, const std::string& attention, const std::string& ffn,
-              const WindowBlockSizes& sizes);
+              const WindowBlockSizes& o);
 
   // x [N, C] of `batch` equal sequences; positions [N]; first_key as in attention().
   Var operator()(const Var& x, int64_t batch, const Tensor& positions,

@@ -92,6 +92,27 @@ TEST(RouterMeasures, ReadWhatARouterDid) {
   EXPECT_EQ(positive_mean(Tensor::of<double>({3}, {-1, 2, 4})), 3);
 }
 
+// With a capacity later tokens push out second choices: the headline loss is the dropless one.
+TEST(KappaMoe, ACapacityInEvaluationIsNoHeadline) {
+  const test::Reference ref(kFile);
+  const Case paper{"paper", "001"};
+  const Config config = test::adamw_of_references();
+  const auto losses = [&](double capacity, Routing routing) {
+    const auto make = [&](DType compute) {
+      KappaKeys keys = keys_of(ref, paper);
+      keys.capacity_eval = capacity;
+      return std::make_unique<KappaMoe>(options_of(ref, paper, compute), keys);
+    };
+    test::FamilyCase c(ref, paper.name, make, DType::kF64, config);
+    EXPECT_EQ(c.model().looks_ahead(), capacity > 0);
+    const MicroBatch batch{ref.integers("paper/tokens"), ref.integers("paper/targets")};
+    return test::values(c.model().token_losses(batch, routing));
+  };
+  const auto dropless = losses(0, Routing::kCausal);
+  EXPECT_EQ(losses(0.2, Routing::kCausal), dropless);
+  EXPECT_NE(losses(0.2, Routing::kAsTrained), dropless);
+}
+
 // Five steps of the paper's optimizers: Aurora owns the matrices, AdamW the rest at rates of their
 // own.
 TEST(KappaMoe, FiveStepsOfAuroraAndAdamw) {
