@@ -28,6 +28,7 @@ class KillTest : public TrainJobs {
   // LeakSanitizer searches a rank at its end by a second process, which is one of the job's
   // members: if that is killed, the rank waits for it forever. Other tests search.
   void SetUp() override {
+    TrainJobs::SetUp();
     const char* options = std::getenv("ASAN_OPTIONS");
     const std::string given = options != nullptr ? std::string(options) + ":" : "";
     setenv("ASAN_OPTIONS", (given + "detect_leaks=0").c_str(), 1);
