@@ -119,6 +119,22 @@ TEST(StreamLinear, Accumulates) {
                            test::random({4, 7}, 3), {&p.w, &p.b});
 }
 
+TEST(StreamLinear, NoBufferHoldsTheProductsOfAllStreams) {
+  const int64_t M = 16384, N = 8, F = 48, C = 32;
+  Streams p(N, F, C, DType::kF32);
+  for (const MixOrder order : {MixOrder::kScaled, MixOrder::kBranch}) {
+    const auto pool = std::make_shared<Pool>();
+    Tensor s({M, C}, DType::kF32, pool), g({M, N}, DType::kF32, pool),
+        du({M, F}, DType::kF32, pool);
+    for (Tensor* t : {&s, &g, &du}) t->copy_from(test::random(t->shape(), 3, DType::kF32));
+    Tape tape;
+    const Var x = tape.input(s), gates = tape.input(g);
+    const Var u = stream_linear(x, gates, p.w, p.b, order);
+    tape.backward(u, du);
+    EXPECT_LT(pool->usage().peak, M * N * F * 4 / 2);
+  }
+}
+
 TEST(StreamLinear, RefusesWhatDoesNotFit) {
   Streams p(2, 5, 7);
   const Tensor s = test::random({4, 7}, 1);
