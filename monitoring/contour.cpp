@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 
 #include "core/base/error.h"
 #include "monitoring/plot.h"
@@ -12,47 +15,87 @@ void check(const PlotGrid& grid) {
       "a grid of ", grid.columns, " x ", grid.rows, " has ", grid.values.size(), " values");
 }
 
-// A corner of a cell: its place and its value.
-struct Corner {
-  PlotPoint at;
-  double value;
+// The crossings of the grid's edges, and which two of them lie in one cell. Edge 2 p goes right
+// from point p, edge 2 p + 1 up.
+class Crossings {
+ public:
+  explicit Crossings(const PlotGrid& grid) : grid_(grid) {
+    for (int64_t j = 0; j + 1 < grid.rows; ++j) {
+      for (int64_t i = 0; i + 1 < grid.columns; ++i) join_cell(j * grid.columns + i);
+    }
+  }
 
-  [[nodiscard]] bool above() const { return value > 0; }
+  // The lines that the pieces make up: first those that begin at the border, then the closed ones.
+  std::vector<std::vector<PlotPoint>> lines() {
+    std::vector<std::vector<PlotPoint>> all;
+    for (const size_t ends : {size_t{1}, size_t{2}}) {
+      for (const auto& [edge, next] : next_) {
+        if (next.size() == ends && !seen_.contains(edge)) all.push_back(follow(edge));
+      }
+    }
+    return all;
+  }
+
+ private:
+  [[nodiscard]] double value(int64_t point) const {
+    return grid_.values[static_cast<size_t>(point)];
+  }
+
+  [[nodiscard]] bool above(int64_t point) const { return value(point) > 0; }
+
+  void join_cell(int64_t p) {
+    const int64_t up = p + grid_.columns;
+    const std::array<int64_t, 4> corners{p, p + 1, up + 1, up};
+    const std::array<int64_t, 4> edges{2 * p, 2 * (p + 1) + 1, 2 * up, 2 * p + 1};
+    std::vector<int64_t> met;
+    for (size_t k = 0; k < 4; ++k) {
+      if (above(corners[k]) != above(corners[(k + 1) % 4])) met.push_back(edges[k]);
+    }
+    if (met.size() == 4) {  // a saddle: the middle says which two corners belong together
+      const double middle = value(p) + value(p + 1) + value(up + 1) + value(up);
+      if ((middle > 0) != above(p)) std::ranges::rotate(met, met.begin() + 3);
+    }
+    for (size_t k = 0; k + 1 < met.size(); k += 2) {
+      next_[met[k]].push_back(met[k + 1]);
+      next_[met[k + 1]].push_back(met[k]);
+    }
+  }
+
+  std::vector<PlotPoint> follow(int64_t edge) {
+    std::vector<PlotPoint> line;
+    const int64_t first = edge;
+    for (bool more = true; more;) {
+      seen_.insert(edge);
+      line.push_back(place(edge));
+      more = false;
+      for (const int64_t to : next_.at(edge)) {
+        if (more || seen_.contains(to)) continue;
+        edge = to;
+        more = true;
+      }
+    }
+    if (next_.at(first).size() == 2) line.push_back(line.front());
+    return line;
+  }
+
+  [[nodiscard]] PlotPoint place(int64_t edge) const {
+    const int64_t p = edge / 2, q = edge % 2 == 0 ? p + 1 : p + grid_.columns;
+    const PlotPoint a = grid_.at(p % grid_.columns, p / grid_.columns);
+    const PlotPoint b = grid_.at(q % grid_.columns, q / grid_.columns);
+    const double t = value(p) / (value(p) - value(q));
+    return {a.x + t * (b.x - a.x), a.y + t * (b.y - a.y)};
+  }
+
+  const PlotGrid& grid_;
+  std::map<int64_t, std::vector<int64_t>> next_;
+  std::set<int64_t> seen_;
 };
-
-PlotPoint crossing(const Corner& a, const Corner& b) {
-  const double t = a.value / (a.value - b.value);
-  return {a.at.x + t * (b.at.x - a.at.x), a.at.y + t * (b.at.y - a.at.y)};
-}
 
 }  // namespace
 
-std::vector<PlotPoint> zero_contour(const PlotGrid& grid) {
+std::vector<std::vector<PlotPoint>> zero_contours(const PlotGrid& grid) {
   check(grid);
-  std::vector<PlotPoint> ends;
-  const auto corner = [&](int64_t i, int64_t j) {
-    return Corner{grid.at(i, j), grid.values[static_cast<size_t>(j * grid.columns + i)]};
-  };
-  for (int64_t j = 0; j + 1 < grid.rows; ++j) {
-    for (int64_t i = 0; i + 1 < grid.columns; ++i) {
-      const std::array<Corner, 4> round{corner(i, j), corner(i + 1, j), corner(i + 1, j + 1),
-                                        corner(i, j + 1)};
-      std::vector<PlotPoint> met;
-      for (size_t k = 0; k < 4; ++k) {
-        const Corner &a = round[k], &b = round[(k + 1) % 4];
-        if (a.above() != b.above()) met.push_back(crossing(a, b));
-      }
-      // Four crossings are a saddle: the middle says which corners belong together.
-      const double middle = (round[0].value + round[1].value + round[2].value + round[3].value) / 4;
-      if (met.size() == 4 && (middle > 0) == round[0].above()) {
-        met = {met[0], met[1], met[2], met[3]};
-      } else if (met.size() == 4) {
-        met = {met[3], met[0], met[1], met[2]};
-      }
-      ends.insert(ends.end(), met.begin(), met.end());
-    }
-  }
-  return ends;
+  return Crossings(grid).lines();
 }
 
 std::vector<PlotPoint> positive_areas(const PlotGrid& grid) {

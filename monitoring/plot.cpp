@@ -119,14 +119,6 @@ void Panel::crosses(const std::vector<PlotPoint>& points, const std::string& cla
   path(d, classes);
 }
 
-void Panel::pieces(const std::vector<PlotPoint>& ends, const std::string& classes) {
-  std::string d;
-  for (size_t i = 0; i + 1 < ends.size(); i += 2) {
-    d += join("M", pair_text(at(ends[i])), "L", pair_text(at(ends[i + 1])));
-  }
-  path(d, classes);
-}
-
 void Panel::areas(const std::vector<PlotPoint>& corners, const std::string& classes) {
   std::string d;
   for (size_t i = 0; i + 1 < corners.size(); i += 2) {

@@ -45,8 +45,6 @@ class Panel {
   void line(const std::vector<PlotPoint>& points, const std::string& classes);
   void dots(const std::vector<PlotPoint>& points, const std::string& classes);
   void crosses(const std::vector<PlotPoint>& points, const std::string& classes);
-  // Separate pieces: ends of the first, of the second, ...
-  void pieces(const std::vector<PlotPoint>& ends, const std::string& classes);
   // Rectangles from one corner to the opposite one, filled.
   void areas(const std::vector<PlotPoint>& corners, const std::string& classes);
 
@@ -79,9 +77,9 @@ struct PlotGrid {
   [[nodiscard]] PlotPoint at(int64_t i, int64_t j) const;
 };
 
-// Where the function is 0, by linear interpolation: pieces' ends, as Panel::pieces takes them.
+// Where the function is 0, by linear interpolation: lines, the closed ones with equal ends.
 // Source: Lorensen & Cline, "Marching Cubes", 1987, in two dimensions.
-std::vector<PlotPoint> zero_contour(const PlotGrid& grid);
+std::vector<std::vector<PlotPoint>> zero_contours(const PlotGrid& grid);
 
 // Where it is above 0, as cells around its points: corners, as Panel::areas takes them.
 std::vector<PlotPoint> positive_areas(const PlotGrid& grid);

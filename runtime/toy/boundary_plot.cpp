@@ -51,7 +51,7 @@ void draw_sides(Panel& panel, PlotGrid grid, const Tensor& logits) {
   PlotGrid negative = grid;
   for (double& value : negative.values) value = value > 0 ? -1 : 1;
   panel.areas(positive_areas(negative), svg_series(1, "shade"));
-  panel.pieces(zero_contour(grid), "rim");
+  for (const auto& line : zero_contours(grid)) panel.line(line, "rim");
 }
 
 // Where another stream gets the largest gate.
@@ -61,11 +61,11 @@ void draw_gates(Panel& panel, PlotGrid grid, const Tensor& gates) {
     grid.values.clear();
     for (int64_t i = 0; i < gates.dim(0); ++i) {
       const float* g = gates.data<float>() + i * N;
-      float rival = g[k == 0 ? 1 : 0];
-      for (int64_t j = 0; j < N; ++j) rival = j == k ? rival : std::max(rival, g[j]);
+      float rival = g[0];
+      for (int64_t j = 1; j < N; ++j) rival = j == k ? rival : std::max(rival, g[j]);
       grid.values.push_back(g[k] - rival);
     }
-    panel.pieces(zero_contour(grid), "rim dashed");
+    for (const auto& line : zero_contours(grid)) panel.line(line, "rim dashed");
   }
 }
 
@@ -123,7 +123,8 @@ std::string draw_boundaries(const ClustersConfig& config, ClustersResult& result
           {"shade", svg_series(0, "shade"), "taken for label 1"},
           {"shade", svg_series(1, "shade"), "for 0"}});
   svg.add("text", {{"class", "muted small"}, {"x", "884"}, {"y", "24"}, {"text-anchor", "end"}},
-          join(shown, " of ", d.test_points, " test points, the third coordinate left out"));
+          join(shown, " of ", d.test_points, " test points, without x", 5 - (view.second + 1),
+               "; sides where that is 0"));
   return svg.text();
 }
 
