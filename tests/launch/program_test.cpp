@@ -5,9 +5,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "runtime/config/config.h"
 #include "tests/launch/run_program.h"
+#include "tests/support/xml.h"
 
 namespace anabranch {
 
@@ -38,7 +40,7 @@ TEST_F(ProgramTest, HelpAndVersion) {
   EXPECT_THAT(run("--version").out, StartsWith("anabranch 0."));
   const ProgramResult help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* verb : {"tokenizer", "shard", "config", "watch", "doctor"}) {
+  for (const char* verb : {"tokenizer", "shard", "config", "toy", "watch", "doctor"}) {
     EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + verb));
     EXPECT_EQ(run(std::string(verb) + " --help").exit_code, 0) << verb;
   }
@@ -115,6 +117,38 @@ TEST_F(ProgramTest, WritingToAFullDiskEnds74) {
   const std::string command =
       std::string(AB_PROGRAM) + " config keys > /dev/full 2> " + dir_ + "/err.txt";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 74);
+}
+
+TEST_F(ProgramTest, ToyClustersMeasuresDrawsAndChecks) {
+  write("toy.yaml", "seeds: 2\n");
+  const ProgramResult good = run("toy clusters toy.yaml --out made");
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_THAT(good.out, HasSubstr("<= 0.01 for all seeds: holds"));
+  const auto read = [&](const std::string& name) {
+    std::ifstream in(dir_ + "/made/" + name);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_EQ(test::xml_problem(read("boundary.svg")), "");
+  const auto results = nlohmann::json::parse(read("results.json"));
+  EXPECT_EQ(results["config"]["seeds"], 2);
+  EXPECT_EQ(results["mixed"]["test_errors"].size(), 2U);
+  EXPECT_EQ(results["mixed"]["check"]["within"], true);
+  EXPECT_EQ(run("toy clusters toy.yaml --json").out, read("results.json"));
+}
+
+TEST_F(ProgramTest, ToyClustersRefusesAndFails) {
+  write("toy.yaml", "seeds: 2\n");
+  const ProgramResult unknown = run("toy clusters toy.yaml --set data.sgima=1");
+  EXPECT_EQ(unknown.exit_code, 78);
+  EXPECT_THAT(unknown.err, HasSubstr("unknown key data.sgima; nearest is data.sigma"));
+  const ProgramResult other = run("toy clusters toy.yaml --set train.steps=1");
+  EXPECT_EQ(other.exit_code, 0) << "nothing is known of one step";
+  EXPECT_THAT(other.out, Not(HasSubstr("for all seeds")));
+  EXPECT_EQ(run("toy clusters none.yaml").exit_code, 78);
+  EXPECT_EQ(run("toy").exit_code, 64);
+  if (std::filesystem::exists("/dev/null")) {
+    EXPECT_EQ(run("toy clusters toy.yaml --out /dev/null/x").exit_code, 74);
+  }
 }
 
 TEST_F(ProgramTest, DoctorReports) {
