@@ -265,6 +265,16 @@ void read_preset(const YamlNode& root, Config& config, Reader& reader) {
   }
 }
 
+// What it stands for is set before the keys are read, so that those given win.
+void read_compat(const YamlNode& root, Config& config) {
+  const YamlNode* model = root.find("model");
+  const YamlNode* compat = model != nullptr ? model->find("compat") : nullptr;
+  if (compat == nullptr || compat->kind != Kind::kScalar) return;
+  if (compat->value == word_of(Compat::kReference)) {
+    apply_compat(config.model.moep, Compat::kReference);
+  }
+}
+
 // The last part of the run directory if there is one, else the file's name; of letters that a name
 // may have.
 std::string default_name(const std::string& run_dir, const std::string& file) {
@@ -297,6 +307,7 @@ Config parse_config(const std::string& text, const std::string& name,
   std::vector<std::string> problems;
   Reader reader(root, "", problems);
   read_preset(root, config, reader);
+  read_compat(root, config);
   config.visit(reader);
   reader.finish();
   if (!problems.empty()) {
