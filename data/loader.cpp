@@ -66,8 +66,31 @@ int64_t Loader::samples_per_step() const {
 
 int64_t Loader::samples_per_epoch() const {
   int64_t sum = 0;
-  for (const Samples& of : samples_) sum += of.count();
+  for (size_t s = 0; s < samples_.size(); ++s) sum += reads(s) ? samples_[s].count() : 0;
   return sum;
+}
+
+bool Loader::reads(size_t source) const { return sampler_.share(static_cast<int>(source)) > 0; }
+
+bool Loader::knows_words() const {
+  for (size_t s = 0; s < samples_.size(); ++s) {
+    if (reads(s) && dataset_.sources()[s].train_words < 0) return false;
+  }
+  return true;
+}
+
+int64_t Loader::words_before(int64_t sample) const {
+  AB_CHECK(knows_words(), "words of a data set that does not know them");
+  int64_t words = 0;
+  for (size_t s = 0; s < samples_.size(); ++s) {
+    if (!reads(s)) continue;
+    const int64_t all = dataset_.sources()[s].train_words, n = samples_[s].count();
+    const int64_t taken = sampler_.taken(static_cast<int>(s), sample);
+    // Exact below 2^53, and it never falls: both operations are rounded correctly.
+    const double rest = static_cast<double>(taken % n) * static_cast<double>(all);
+    words += taken / n * all + static_cast<int64_t>(rest / static_cast<double>(n));
+  }
+  return words;
 }
 
 int64_t Loader::first_of(int64_t number) const {

@@ -65,8 +65,16 @@ class Loader {
 
   [[nodiscard]] int64_t samples_per_step() const;
 
-  // Training samples of all sources together.
+  // Training samples of all sources together, but for those whose weight leaves them out.
   [[nodiscard]] int64_t samples_per_epoch() const;
+
+  // Whether the data set says how many words each source has that is read.
+  [[nodiscard]] bool knows_words() const;
+
+  // Words of text in the samples before global sample `sample`: of every source as many as its
+  // share of an epoch, k of n samples stand for k / n of the words of its training split. So an
+  // epoch sees each word once, and words seen again count again. Needs knows_words().
+  [[nodiscard]] int64_t words_before(int64_t sample) const;
 
   [[nodiscard]] const Sampler& sampler() const { return sampler_; }
 
@@ -77,6 +85,7 @@ class Loader {
  private:
   void read_ahead();
   [[nodiscard]] Batch read(int64_t number) const;
+  [[nodiscard]] bool reads(size_t source) const;
   // Reads sample `sample` into row `b`.
   void read_sample(int64_t sample, int64_t b, Batch& batch) const;
   [[nodiscard]] int64_t first_of(int64_t number) const;

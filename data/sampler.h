@@ -1,6 +1,7 @@
 // Which sample comes when: a function of the seed and the sample's number, without any state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -41,6 +42,9 @@ class Sampler {
   Sampler(std::vector<int64_t> samples, const std::vector<double>& weights, uint64_t seed);
 
   [[nodiscard]] Place at(int64_t sample) const;
+
+  // The samples of a source in a period; 0: it is left out.
+  [[nodiscard]] int64_t share(int source) const { return share_.at(static_cast<size_t>(source)); }
 
   // How many samples of a source there are before global sample `sample`.
   [[nodiscard]] int64_t taken(int source, int64_t sample) const;

@@ -27,8 +27,8 @@ void add_bench_options(CLI::App& verb, BenchModel& model, bool required) {
 }
 
 Config bench_config(const BenchModel& model, RankProcess& process) {
-  std::vector<std::string> sets = {"data.path=none", "train.tokens=0", "train.steps=1",
-                                   "optim.warmup_steps=0"};
+  std::vector<std::string> sets = {"data.path=none", "train.tokens=0", "train.epochs=0",
+                                   "train.steps=1", "optim.warmup_steps=0"};
   sets.insert(sets.end(), model.sets.begin(), model.sets.end());
   Config config = model.config.empty() ? parse_config(kDefaultConfig, "gpt2-85m", sets)
                                        : load_config(model.config, sets);

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -30,8 +31,7 @@ struct CheckOptions {
 
 // What `train` finds out about its data before the first step, but for the checksums of all of it.
 // Returns a line for the head of the configuration.
-std::string check_data(const Config& config, int64_t ranks) {
-  const Dataset dataset = Dataset::open(config.data.path);
+std::string check_data(const Config& config, const Dataset& dataset, int64_t ranks) {
   const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
   const auto model = make_model(config, dataset.tokenizer().vocab_size);
   try {
@@ -44,21 +44,27 @@ std::string check_data(const Config& config, int64_t ranks) {
   options.prefetch = 1;
   Loader loader(dataset, options);
   (void)loader.next();
+  check_words(config, loader);
   return join("data ", config.data.path, ": ", counted(dataset.train_tokens(), "token"),
               " to train on, ", dataset.val_tokens(), " to validate, vocabulary of ",
               tokenizer.vocab_size(), "; ", counted(model->cost().parameters, "parameter"));
 }
 
 void check(const CheckOptions& options) {
-  const Config config = load_config(options.file, options.sets);
+  Config config = load_config(options.file, options.sets);
   validate(config);
-  const BatchPlan plan = plan_batch(config, options.ranks);
+  (void)plan_batch(config, options.ranks);
+  std::error_code ignored;
+  std::optional<Dataset> dataset;
+  if (std::filesystem::exists(config.data.path, ignored)) {
+    dataset.emplace(Dataset::open(config.data.path));
+    fill_steps(config, *dataset);
+  }
   std::vector<std::string> header = build_lines();
   header.push_back("from " + options.file + " on " + counted(options.ranks, "rank") + ": " +
-                   plan_text(plan));
-  std::error_code ignored;
-  if (std::filesystem::exists(config.data.path, ignored)) {
-    header.push_back(check_data(config, options.ranks));
+                   plan_text(plan_batch(config, options.ranks)));
+  if (dataset) {
+    header.push_back(check_data(config, *dataset, options.ranks));
   } else {
     std::cerr << "anabranch: warning: data.path " << config.data.path
               << " is not on this machine; the data was not checked\n";

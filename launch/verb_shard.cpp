@@ -14,6 +14,7 @@
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
+#include "launch/settings.h"
 #include "launch/text_options.h"
 #include "runtime/config/number.h"
 
@@ -72,6 +73,8 @@ void print_report(const BuildWish& wish, const BuildReport& report) {
                        {"val_documents", source.val_documents},
                        {"train_tokens", source.train_tokens},
                        {"val_tokens", source.val_tokens},
+                       {"train_words", source.train_words},
+                       {"val_words", source.val_words},
                        {"empty_documents", source.empty_documents},
                        {"invalid_utf8_documents", source.invalid_utf8_documents}});
   }
@@ -85,7 +88,8 @@ void print_report(const BuildWish& wish, const BuildReport& report) {
   }
   for (const SourceReport& source : report.sources) {
     std::cout << source.name << ": " << source.train_documents << " + " << source.val_documents
-              << " documents, " << source.train_tokens << " + " << source.val_tokens
+              << " documents, " << source.train_words << " + " << source.val_words << " words, "
+              << source.train_tokens << " + " << source.val_tokens
               << " tokens (training + validation)\n";
     if (source.empty_documents > 0) {
       std::cout << "  left out " << counted(source.empty_documents, "document")
@@ -129,6 +133,7 @@ void add_build(CLI::App& shard) {
   BuildOptions& options = wish->options;
   CLI::App* verb =
       shard.add_subcommand("build", "text to token shards; under mpirun every rank does its share");
+  add_settings(*verb, "shard");
   verb->add_option("FILES", wish->inputs, "files, folders and patterns");
   verb->add_option("--source", wish->sources, "NAME=PATH: a source of a blend; repeat for more")
       ->allow_extra_args(false);
@@ -138,6 +143,12 @@ void add_build(CLI::App& shard) {
   verb->add_option("--out", options.out, "folder to make")->required();
   add_real(*verb, "--validation", options.validation_fraction, {0, 0.999},
            "share of documents kept apart");
+  add_word<ValidationPlace>(
+      *verb, "--validation-place", options.validation_place,
+      {{"spread", ValidationPlace::kSpread}, {"last", ValidationPlace::kLast}},
+      "which documents: spread over the text by a hash, or the last of each file");
+  add_word<bool>(*verb, "--begin", options.begin_documents, {{"bos", true}, {"none", false}},
+                 "what documents begin with: the tokenizer's first token, or no mark");
   add_whole(*verb, "--shard-tokens", options.shard_tokens, {1}, "tokens at which a shard ends");
   add_whole(*verb, "--workers", options.workers, {0, 1024},
             "threads that tokenise; 0: one for each core");
@@ -175,6 +186,8 @@ Json dataset_json(const Dataset& dataset) {
                        {"weight", source.weight},
                        {"train_tokens", source.train.tokens()},
                        {"val_tokens", source.val.tokens()},
+                       {"train_words", source.train_words},
+                       {"val_words", source.val_words},
                        {"shards", files}});
   }
   return {{"path", dataset.path()},

@@ -18,6 +18,7 @@
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
+#include "launch/settings.h"
 #include "launch/text_options.h"
 #include "runtime/config/number.h"
 
@@ -125,6 +126,7 @@ void add_train(CLI::App& parent) {
   auto wish = std::make_shared<TrainWish>();
   TrainOptions& options = wish->options;
   CLI::App* verb = parent.add_subcommand("train", "learns a vocabulary from text files");
+  add_settings(*verb, "tokenizer");
   verb->add_option("FILES", wish->inputs, "files, folders and patterns")->required();
   verb->add_option("--out", wish->out, "tokenizer.json to write")->required();
   verb->add_option("--name", wish->name, "its name; default: the file's");

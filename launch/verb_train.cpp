@@ -22,6 +22,7 @@
 #include "runtime/memory_need.h"
 #include "runtime/metrics_sink.h"
 #include "runtime/models/registry.h"
+#include "runtime/run_data.h"
 #include "runtime/trainer.h"
 
 namespace anabranch {
@@ -115,13 +116,23 @@ std::vector<std::string> source_names(const Dataset& dataset) {
   return names;
 }
 
+// Gives all ranks the steps that the epochs of a run come to; rank 0 has opened the data set.
+void share_steps(Config& config, const std::optional<Dataset>& dataset, Group& world) {
+  if (config.train.epochs <= 0) return;
+  if (dataset) fill_steps(config, *dataset);
+  const auto mine = static_cast<double>(dataset ? config.train.steps : 0);
+  Tensor steps = Tensor::of<double>({1}, {mine});
+  world.all_reduce_sum(steps).wait();
+  config.train.steps = static_cast<int64_t>(*steps.data<double>());
+}
+
 int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
-  const Config config = load_config(wish.config, wish.sets);
+  Config config = load_config(wish.config, wish.sets);
   validate(config);
   if (config.device == DeviceChoice::kCuda) {
     throw config_error("device is cuda, but this build computes on the CPU only; set device: cpu");
   }
-  const BatchPlan plan = plan_batch(config, process.world().size());
+  (void)plan_batch(config, process.world().size());
   if (config.parallel.threads > 0) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
@@ -131,6 +142,9 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   process.world().set_deadline(kStartFactor *
                                static_cast<double>(config.parallel.deadline_seconds));
   require_same(process.world(), "the build", joined(build_lines()));
+  std::optional<Dataset> dataset;
+  if (process.first()) dataset.emplace(Dataset::open(config.data.path));
+  share_steps(config, dataset, process.world());
   require_same(process.world(), "the configuration", dump_config(config));
 
   RunDirectory directory(config.run.dir, process.first());
@@ -150,12 +164,10 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
                {"ranks", std::to_string(process.world().size())},
                {"threads", std::to_string(process.context().threads)}};
 
-  std::optional<Dataset> dataset;
   std::optional<Telemetry> telemetry;
   std::optional<RunDisplay> display;
   if (process.first()) {
-    announce(config, process, plan);
-    dataset.emplace(Dataset::open(config.data.path));
+    announce(config, process, plan_batch(config, process.world().size()));
     require_memory(training_memory(*make_model(config, dataset->tokenizer().vocab_size),
                                    process.world().size(), config.optim.matrix),
                    process.topology().local_size);

@@ -19,11 +19,17 @@ std::string fact(const std::map<std::string, std::string>& facts, const std::str
 }
 
 // Keys of the model that do not change the function that its weights stand for: how it trains.
-constexpr std::array<std::string_view, 20> kFreeModelKeys{
-    "preset",     "recompute", "context",          "dropout",         "bal_alpha",
-    "mix_order",  "aux_alpha", "predictor_weight", "threshold_decay", "causal_ratio",
-    "mask_first", "mask_last", "mlm_target",       "pool_sequences",  "kappa_router_grad",
-    "l2_alpha",   "l2_b",      "balance",          "z_loss",          "capacity_eval"};
+constexpr std::array<std::string_view, 21> kFreeModelKeys{"preset",           "compat",
+                                                          "recompute",        "context",
+                                                          "dropout",          "bal_alpha",
+                                                          "mix_order",        "aux_alpha",
+                                                          "predictor_weight", "threshold_decay",
+                                                          "causal_ratio",     "mask_first",
+                                                          "mask_last",        "mlm_target",
+                                                          "pool_sequences",   "kappa_router_grad",
+                                                          "l2_alpha",         "l2_b",
+                                                          "balance",          "z_loss",
+                                                          "capacity_eval"};
 
 // "key" and "value" of a line "  key: value  # default".
 std::pair<std::string, std::string> parts_of(const std::string& line) {

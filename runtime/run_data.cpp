@@ -1,12 +1,14 @@
 #include "runtime/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/base/error.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/validation.h"
 #include "parallel/topology.h"
+#include "runtime/config/number.h"
 
 namespace anabranch {
 namespace {
@@ -67,6 +69,31 @@ LoaderOptions loader_options(const Config& config, const Dataset& dataset) {
   return o;
 }
 
+void fill_steps(Config& config, const Dataset& dataset) {
+  if (config.train.epochs <= 0) return;
+  LoaderOptions options = loader_options(config, dataset);
+  options.prefetch = 1;
+  const Loader loader(dataset, options);
+  const auto samples = static_cast<double>(loader.samples_per_epoch());
+  const auto a_step = static_cast<double>(loader.samples_per_step());
+  constexpr double kRounding = 1 - 1e-12;  // 0.1 x 30 is not a step more than 3
+  const auto steps = std::max<int64_t>(
+      1, static_cast<int64_t>(std::ceil(config.train.epochs * samples / a_step * kRounding)));
+  if (config.train.steps != 0 && config.train.steps != steps) {
+    throw config_error("train.steps ", config.train.steps, " and train.epochs ",
+                       config.train.epochs, " are both set, and in ", dataset.path(), " that is ",
+                       counted(steps, "step"), ": give one of them and leave the other at 0");
+  }
+  config.train.steps = steps;
+  validate(config);
+}
+
+void check_words(const Config& config, const Loader& loader) {
+  if (config.checkpoint.words.empty() || loader.knows_words()) return;
+  throw data_error("checkpoint.words is set, but ", config.data.path,
+                   " has no count of words: ", "build it again, or leave checkpoint.words out");
+}
+
 RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
                  const RankContext& context)
     : config_(config),
@@ -78,6 +105,7 @@ RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
   const Tokenizer tokenizer = Tokenizer::load(dataset_.tokenizer_path());
   token_bytes_.assign(tokenizer.token_bytes().begin(), tokenizer.token_bytes().end());
   loader_ = std::make_unique<Loader>(dataset_, options_);
+  check_words(config, *loader_);
   identity_ = loader_->identity();
 }
 
@@ -101,6 +129,11 @@ MicroBatch RunData::placed(Batch batch) const {
 }
 
 MicroBatch RunData::next() { return placed(loader_->next()); }
+
+std::optional<int64_t> RunData::words_before(int64_t sample) const {
+  if (!loader_->knows_words()) return std::nullopt;
+  return loader_->words_before(sample);
+}
 
 std::string RunData::source_name(size_t source) const {
   return sources() == 1 ? std::string() : dataset_.sources()[source].name;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,14 @@ namespace anabranch {
 // Throws Error (config, 78) if data.sources names a source that is not there.
 LoaderOptions loader_options(const Config& config, const Dataset& dataset);
 
+// Turns train.epochs into train.steps, and checks the rules again that speak of them; nothing if
+// the run's length is not given in epochs. An epoch has as many samples as the sources that the
+// run reads have together. Throws Error (config, 78), also if train.steps is set to something else.
+void fill_steps(Config& config, const Dataset& dataset);
+
+// Throws Error (data, 65) if checkpoint.words needs words that the data set does not know.
+void check_words(const Config& config, const Loader& loader);
+
 class RunData {
  public:
   // Opens the data set, checks it as data.verify says (each rank its part of the files), and makes
@@ -39,6 +48,9 @@ class RunData {
   [[nodiscard]] double wait_seconds() const { return loader_ ? loader_->wait_seconds() : 0; }
 
   [[nodiscard]] size_t sources() const { return dataset_.sources().size(); }
+
+  // Words of text in the samples before `sample`, see Loader; nothing if the data set has no count.
+  [[nodiscard]] std::optional<int64_t> words_before(int64_t sample) const;
 
   // A source's name; empty if there is only one.
   [[nodiscard]] std::string source_name(size_t source) const;

@@ -24,6 +24,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::string label_of(int64_t words) { return join("words-", words); }
+
 // How often a rank that only waits for a save looks again.
 constexpr auto kSavePoll = std::chrono::milliseconds(5);
 
@@ -46,6 +48,9 @@ class Trainer {
                      double comm_seconds);
   void evaluate_all();
   void evaluate(size_t source, Routing routing);
+  // The marks of checkpoint.words that the last step passed, as names of its checkpoint.
+  [[nodiscard]] std::vector<std::string> word_labels() const;
+  void tell_missed_marks();
   void start_save();
   // Moves a save on by what all ranks have told.
   void tend_save(const Control& control);
@@ -97,7 +102,9 @@ Trainer::Trainer(const TrainJob& job)
       state_(step_.state()),
       checkpoints_(job.directory.checkpoints()),
       saver_(checkpoints_, job.world.rank(), job.world.size(),
-             {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace) {}
+             {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace) {
+  AB_CHECK(plan_.steps > 0, "train() before train.epochs was turned into steps");
+}
 
 void Trainer::load() {
   const auto manifest = find_checkpoint(
@@ -107,10 +114,13 @@ void Trainer::load() {
   data_.check_same(*manifest);
   state_.restore(*manifest);
   saved_step_ = state_.step;
+  if (job_.world.rank() == 0) tell_missed_marks();
   tell("resume",
        join("resumed at step ", state_.step, " from ", checkpoints_.at(state_.step).string()));
   if (state_.step >= plan_.steps) {
-    tell("resume", join("the run has done ", plan_.steps, " steps; raise train.steps to go on"));
+    tell("resume", join("the run has done ", plan_.steps,
+                        " steps; raise train.steps, tokens or epochs to "
+                        "go on"));
   }
 }
 
@@ -230,11 +240,37 @@ StopKind Trainer::wish() {
   return kind;
 }
 
+std::vector<std::string> Trainer::word_labels() const {
+  const std::vector<int64_t>& marks = config_.checkpoint.words;
+  if (marks.empty() || state_.step == 0) return {};
+  const int64_t now = *data_.words_before(state_.next_sample);
+  const int64_t before = *data_.words_before(state_.next_sample - plan_.sequences);
+  std::vector<std::string> labels;
+  for (const int64_t mark : marks) {
+    if (before < mark && mark <= now) labels.push_back(label_of(mark));
+  }
+  return labels;
+}
+
+void Trainer::tell_missed_marks() {
+  for (const int64_t mark : config_.checkpoint.words) {
+    if (*data_.words_before(state_.next_sample) < mark || checkpoints_.has_label(label_of(mark))) {
+      continue;
+    }
+    tell("resume", join("checkpoint.words ", mark, " was passed before step ", state_.step,
+                        " and was not asked for then: it has no checkpoint"));
+  }
+}
+
 void Trainer::start_save() {
   drain_save();
   auto facts = job_.facts;
   facts["data"] = data_.identity();
-  saver_.start(state_.header(facts), state_.items());
+  Manifest header = state_.header(facts);
+  if (const auto words = data_.words_before(state_.next_sample)) {
+    header.counters["words"] = {static_cast<double>(*words)};
+  }
+  saver_.start(header, state_.items(), word_labels());
   saving_ = true;
   if (!config_.checkpoint.async) drain_save();
 }
@@ -317,7 +353,9 @@ int Trainer::run() {
     job_.world.set_deadline(static_cast<double>(config_.parallel.deadline_seconds));
     const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
     if (stopping()) return stop_with_save();
-    if (due(config_.checkpoint.every_steps) || stop_ == StopKind::kSave) start_save();
+    if (due(config_.checkpoint.every_steps) || stop_ == StopKind::kSave || !word_labels().empty()) {
+      start_save();
+    }
     if (due(config_.eval.every_steps) && state_.step < plan_.steps) evaluate_all();
     if (stopping()) return stop_with_save();
   }

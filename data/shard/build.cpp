@@ -52,9 +52,10 @@ void check_options(const Tokenizer& tokenizer, const BuildOptions& options) {
   AB_CHECK(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "rank ",
            options.rank, " of ", options.ranks);
   AB_CHECK(options.ranks == 1 || options.barrier, "several ranks need a barrier");
-  if (!tokenizer.bos_id()) {
+  if (options.begin_documents && !tokenizer.bos_id()) {
     throw data_error("tokenizer ", tokenizer.name(), " has no token to begin documents with; ",
-                     "expected <|endoftext|>, <|bos|> or another usual one among its specials");
+                     "expected <|endoftext|>, <|bos|> or another usual one among its specials, or ",
+                     "documents without one");
   }
 }
 

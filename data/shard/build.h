@@ -25,6 +25,12 @@ struct SourceOptions {
   double weight = 0;  // share of the training samples; 0 for all sources: by their tokens
 };
 
+// Which documents of a source are kept apart for validation.
+enum class ValidationPlace : uint8_t {
+  kSpread,  // chosen by a hash of their number
+  kLast     // the last ones of each file
+};
+
 struct BuildProgress {
   int64_t bytes = 0, bytes_total = 0;  // of the input files, on this rank
   int64_t documents = 0, tokens = 0;
@@ -34,9 +40,11 @@ struct BuildProgress {
 struct BuildOptions {
   std::string out;  // the folder, made if missing; shared by all ranks
   std::vector<SourceOptions> sources;
-  // Of a source's documents, chosen by a hash of their number; at least one document each for
-  // training and, unless the fraction is 0, for validation.
+  // Of a source's documents; at least one document each for training and, unless the fraction is
+  // 0, for validation.
   double validation_fraction = 0.01;
+  ValidationPlace validation_place = ValidationPlace::kSpread;
+  bool begin_documents = true;  // with the tokenizer's bos_id(); else they follow without a mark
   int64_t shard_tokens = int64_t{1} << 26U;  // a shard ends with the document that reaches this
   bool skip_empty = false;  // count documents without text instead of refusing them
   int workers = 0;          // threads that tokenise; 0: one for each core
@@ -49,8 +57,9 @@ struct SourceReport {
   std::string name;
   int64_t text_bytes = 0;  // of the documents
   int64_t train_documents = 0, val_documents = 0, train_tokens = 0, val_tokens = 0;
-  int64_t empty_documents = 0;         // left out
-  int64_t invalid_utf8_documents = 0;  // kept byte for byte
+  int64_t train_words = 0, val_words = 0;  // see count_words
+  int64_t empty_documents = 0;             // left out
+  int64_t invalid_utf8_documents = 0;      // kept byte for byte
 };
 
 struct BuildReport {
@@ -59,7 +68,7 @@ struct BuildReport {
   double seconds = 0;
 };
 
-// Builds a data set folder (see dataset.h). Documents begin with the tokenizer's bos_id().
+// Builds a data set folder (see dataset.h).
 //
 // Throws usage_error (bad options, or `out` holds a data set already), data_error (bad text, a
 // document without text, nothing to split), io_error. All ranks return the same report.

@@ -131,6 +131,8 @@ void write_dataset_json(const std::string& folder, const TokenizerFacts& tokeniz
                     {"folder", source.folder},
                     {"weight", source.weight},
                     {"text_bytes", source.text_bytes},
+                    {"train_words", source.train_words},
+                    {"val_words", source.val_words},
                     {"empty_documents", source.empty_documents},
                     {"invalid_utf8_documents", source.invalid_utf8_documents},
                     {"train", std::move(train)},
@@ -173,6 +175,8 @@ Dataset Dataset::open(const std::string& folder) {
       to.name = source.at("name").get<std::string>();
       to.folder = inside.string();
       to.weight = source.at("weight").get<double>();
+      to.train_words = source.value("train_words", int64_t{-1});
+      to.val_words = source.value("val_words", int64_t{-1});
       to.train = open_split(inside, source.at("train"), dataset.tokenizer_);
       to.val = open_split(inside, source.at("val"), dataset.tokenizer_);
     }

@@ -16,6 +16,8 @@ struct DataSource {
   std::string name;
   std::string folder;
   double weight = 0;  // its share of the training samples; 0: by its number of tokens
+  // Of the text, see count_words; -1: not known, the data set is older or others made it.
+  int64_t train_words = -1, val_words = -1;
   TokenStream train, val;
 };
 
@@ -61,6 +63,7 @@ struct SourceRecord {
   double weight = 0;
   std::vector<std::string> train, val;  // file names
   int64_t text_bytes = 0, empty_documents = 0, invalid_utf8_documents = 0;
+  int64_t train_words = 0, val_words = 0;
 };
 
 // Writes dataset.json over shards that are there; opens each for its facts. Throws data_error or

@@ -7,7 +7,7 @@
 
 namespace anabranch {
 
-EncodePool::EncodePool(const Tokenizer& tokenizer, TokenId first, int workers)
+EncodePool::EncodePool(const Tokenizer& tokenizer, std::optional<TokenId> first, int workers)
     : tokenizer_(tokenizer), first_(first) {
   for (int i = 0; i < workers; ++i) threads_.push_back(quiet_thread([this] { work(); }));
 }
@@ -68,9 +68,10 @@ TokenBatch EncodePool::encode(Encoder& encoder, const TextBatch& from) const {
   batch.tokens.reserve(static_cast<size_t>(from.bytes / 3));
   for (const std::string& document : from.documents) {
     const size_t begin = batch.tokens.size();
-    batch.tokens.push_back(first_);
+    if (first_) batch.tokens.push_back(*first_);
     encoder.encode(document, batch.tokens);
     batch.facts.lengths.push_back(static_cast<uint32_t>(batch.tokens.size() - begin));
+    batch.facts.words.push_back(static_cast<uint32_t>(count_words(document)));
     batch.facts.text_bytes += std::ssize(document);
     if (!is_utf8(document)) ++batch.facts.invalid_utf8_documents;
   }

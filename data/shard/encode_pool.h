@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <string>
 #include <thread>
@@ -29,8 +30,8 @@ struct TokenBatch {
 
 class EncodePool {
  public:
-  // `first` begins every document.
-  EncodePool(const Tokenizer& tokenizer, TokenId first, int workers);
+  // `first` begins every document, if it is given.
+  EncodePool(const Tokenizer& tokenizer, std::optional<TokenId> first, int workers);
   ~EncodePool();
   EncodePool(const EncodePool&) = delete;
   EncodePool& operator=(const EncodePool&) = delete;
@@ -49,7 +50,7 @@ class EncodePool {
   TokenBatch encode(Encoder& encoder, const TextBatch& from) const;
 
   const Tokenizer& tokenizer_;
-  TokenId first_;
+  std::optional<TokenId> first_;
   std::mutex lock_;
   std::condition_variable more_, done_;
   std::queue<std::pair<int64_t, TextBatch>> waiting_;

@@ -19,22 +19,46 @@ uint64_t draw(const std::string& source, int64_t document) {
   return mix_keys(name_key(source), static_cast<uint64_t>(document));
 }
 
-// Documents that draw at most this go to validation; -1 as a double: none.
-struct Split {
-  bool any = false;
-  uint64_t most = 0;
+using Batches = std::vector<const PartBatch*>;
 
-  [[nodiscard]] bool validates(uint64_t number) const { return any && number <= most; }
-};
+// Whether each document of a source goes to validation.
+using Split = std::vector<bool>;
 
-Split choose_split(const std::string& source, int64_t documents, double fraction) {
-  if (fraction <= 0) return {};
+// Those that draw least.
+void choose_spread(const std::string& source, double fraction, Split& split) {
+  const auto documents = std::ssize(split);
   uint64_t least = std::numeric_limits<uint64_t>::max();
   for (int64_t d = 0; d < documents; ++d) least = std::min(least, draw(source, d));
   const auto wanted = static_cast<uint64_t>(std::ldexp(fraction, 63)) * 2;
-  const Split split{true, std::max(least, wanted)};
-  int64_t validating = 0;
-  for (int64_t d = 0; d < documents; ++d) validating += split.validates(draw(source, d)) ? 1 : 0;
+  const uint64_t most = std::max(least, wanted);
+  for (int64_t d = 0; d < documents; ++d) {
+    split[static_cast<size_t>(d)] = draw(source, d) <= most;
+  }
+}
+
+// The last of each file, to the nearest whole number; if that is none anywhere, the very last one.
+void choose_last(const Batches& batches, double fraction, Split& split) {
+  size_t end = 0;
+  for (size_t i = 0; i < batches.size();) {
+    const size_t begin = end;
+    const int64_t file = batches[i]->file;
+    for (; i < batches.size() && batches[i]->file == file; ++i) end += batches[i]->lengths.size();
+    const auto count = static_cast<size_t>(fraction * static_cast<double>(end - begin) + 0.5);
+    for (size_t d = end - count; d < end; ++d) split[d] = true;
+  }
+  if (std::ranges::find(split, true) == split.end()) split.back() = true;
+}
+
+Split choose_split(const std::string& source, const Batches& batches, int64_t documents,
+                   const BuildOptions& options) {
+  Split split(static_cast<size_t>(documents), false);
+  if (options.validation_fraction <= 0) return split;
+  if (options.validation_place == ValidationPlace::kLast) {
+    choose_last(batches, options.validation_fraction, split);
+  } else {
+    choose_spread(source, options.validation_fraction, split);
+  }
+  const int64_t validating = std::ranges::count(split, true);
   if (validating < documents) return split;
   throw data_error("source ", source, " has ", documents,
                    documents == 1 ? " document" : " documents", ", and validation takes ",
@@ -52,13 +76,14 @@ class ShardCutter {
         folder_(std::move(folder)),
         split_(std::move(split)) {}
 
-  void add(int64_t rank, int64_t position, uint32_t length, int64_t& shard_number) {
+  void add(int64_t rank, int64_t position, uint32_t length, uint32_t words, int64_t& shard_number) {
     const bool follows = !runs_.empty() && runs_.back().rank == rank &&
                          runs_.back().position + runs_.back().tokens == position;
     if (!follows) runs_.push_back({rank, position, 0});
     runs_.back().tokens += length;
     offsets_.push_back(offsets_.back() + length);
     tokens_ += length;
+    words_ += words;
     ++documents_;
     if (static_cast<int64_t>(offsets_.back()) >= options_.shard_tokens) close(shard_number);
   }
@@ -76,6 +101,8 @@ class ShardCutter {
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
 
   [[nodiscard]] int64_t tokens() const { return tokens_; }
+
+  [[nodiscard]] int64_t words() const { return words_; }
 
   [[nodiscard]] int64_t documents() const { return documents_; }
 
@@ -116,10 +143,8 @@ class ShardCutter {
   std::vector<Run> runs_;
   std::vector<uint64_t> offsets_ = {0};
   std::vector<std::string> names_;
-  int64_t tokens_ = 0, documents_ = 0;
+  int64_t tokens_ = 0, words_ = 0, documents_ = 0;
 };
-
-using Batches = std::vector<const PartBatch*>;
 
 void merge_source(const TokenizerFacts& tokenizer, const BuildOptions& options,
                   const Batches& batches, SourceRecord& record, SourceReport& report,
@@ -135,16 +160,16 @@ void merge_source(const TokenizerFacts& tokenizer, const BuildOptions& options,
     throw data_error("source ", record.name, " has no document with text in it (",
                      report.empty_documents, " empty ones)");
   }
-  const Split split = choose_split(record.name, documents, options.validation_fraction);
+  const Split split = choose_split(record.name, batches, documents, options);
   const std::string folder = (std::filesystem::path(options.out) / record.folder).string();
   ShardCutter train(tokenizer, options, folder, "train"), val(tokenizer, options, folder, "val");
-  int64_t document = 0;
+  size_t document = 0;
   for (const PartBatch* batch : batches) {
     int64_t position = batch->position;
-    for (const uint32_t length : batch->lengths) {
-      ShardCutter& to = split.validates(draw(record.name, document++)) ? val : train;
-      to.add(batch->rank, position, length, shard_number);
-      position += length;
+    for (size_t d = 0; d < batch->lengths.size(); ++d) {
+      ShardCutter& to = split[document++] ? val : train;
+      to.add(batch->rank, position, batch->lengths[d], batch->words[d], shard_number);
+      position += batch->lengths[d];
     }
   }
   train.close(shard_number);
@@ -158,6 +183,8 @@ void merge_source(const TokenizerFacts& tokenizer, const BuildOptions& options,
   report.val_documents = val.documents();
   report.train_tokens = train.tokens();
   report.val_tokens = val.tokens();
+  report.train_words = record.train_words = train.words();
+  report.val_words = record.val_words = val.words();
 }
 
 }  // namespace

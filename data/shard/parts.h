@@ -18,6 +18,7 @@ struct PartBatch {
   int64_t rank = 0, position = 0;            // whose part file, and the first token in it
   int64_t text_bytes = 0, empty_documents = 0, invalid_utf8_documents = 0;
   std::vector<uint32_t> lengths;  // tokens of each document, the first token included
+  std::vector<uint32_t> words;    // of each document
 };
 
 struct PartNames {

@@ -30,7 +30,7 @@ class PartWriter {
         most_pending_(4 * workers),
         names_{options.out},
         out_(names_.tokens(options.rank)),
-        pool_(tokenizer, *tokenizer.bos_id(), workers) {}
+        pool_(tokenizer, options.begin_documents ? tokenizer.bos_id() : std::nullopt, workers) {}
 
   void run(const std::vector<std::vector<InputText>>& files) {
     int64_t count = 0;
@@ -158,8 +158,10 @@ void write_part_index(const std::string& path, const std::vector<PartBatch>& bat
                             std::ssize(b.lengths)};
     out.write(at, head, sizeof(head));
     at += static_cast<int64_t>(sizeof(head));
-    out.write(at, b.lengths.data(), b.lengths.size() * sizeof(uint32_t));
-    at += static_cast<int64_t>(b.lengths.size() * sizeof(uint32_t));
+    for (const std::vector<uint32_t>* of : {&b.lengths, &b.words}) {
+      out.write(at, of->data(), of->size() * sizeof(uint32_t));
+      at += static_cast<int64_t>(of->size() * sizeof(uint32_t));
+    }
   }
   out.commit();
 }
@@ -172,12 +174,14 @@ std::vector<PartBatch> read_part_index(const PartNames& names, int ranks) {
       int64_t head[9];
       in.read(at, head, sizeof(head));
       at += static_cast<int64_t>(sizeof(head));
-      PartBatch b{head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7], {}};
+      PartBatch b{head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7], {}, {}};
       const int64_t bytes = head[8] * static_cast<int64_t>(sizeof(uint32_t));
-      if (head[8] < 0 || bytes > in.size() - at) throw data_error(in.path(), " is damaged");
-      b.lengths.resize(static_cast<size_t>(head[8]));
-      in.read(at, b.lengths.data(), static_cast<size_t>(bytes));
-      at += bytes;
+      if (head[8] < 0 || 2 * bytes > in.size() - at) throw data_error(in.path(), " is damaged");
+      for (std::vector<uint32_t>* of : {&b.lengths, &b.words}) {
+        of->resize(static_cast<size_t>(head[8]));
+        in.read(at, of->data(), static_cast<size_t>(bytes));
+        at += bytes;
+      }
       all.push_back(std::move(b));
     }
   }

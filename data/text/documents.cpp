@@ -141,6 +141,17 @@ std::unique_ptr<DocumentSource> open_documents(const std::string& path, const Te
   }
 }
 
+int64_t count_words(std::string_view text) {
+  int64_t words = 0;
+  bool before = true;  // white space
+  for (const char c : text) {
+    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
+    words += before && !space ? 1 : 0;
+    before = space;
+  }
+  return words;
+}
+
 bool is_utf8(std::string_view bytes) {
   const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());
   const auto* end = p + bytes.size();

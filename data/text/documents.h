@@ -61,6 +61,10 @@ struct InputText {
 // or a file comes twice.
 std::vector<InputText> list_inputs(const std::vector<std::string>& patterns);
 
+// The words of a text: runs of bytes other than the white space of ASCII (space, tab, newline,
+// vertical tab, form feed, carriage return), as `wc -w` counts them in the C locale.
+int64_t count_words(std::string_view text);
+
 // True if the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view bytes);
 

@@ -68,12 +68,42 @@ void CheckpointDirectory::publish(int64_t step) const {
   sync_folder(path_.string());
 }
 
+void CheckpointDirectory::label(int64_t step, const std::vector<std::string>& labels) const {
+  for (const std::string& name : labels) {
+    const fs::path made = path_ / (kTemporary + name);
+    std::error_code failure;
+    fs::remove(made, failure);
+    fs::create_symlink(name_of_step(step), made, failure);
+    if (!failure) fs::rename(made, path_ / name, failure);
+    check(failure, "make the link", path_ / name);
+  }
+  if (!labels.empty()) sync_folder(path_.string());
+}
+
+std::set<int64_t> CheckpointDirectory::labelled() const {
+  std::set<int64_t> found;
+  std::error_code failure;
+  for (const auto& item : fs::directory_iterator(path_, failure)) {
+    if (!item.is_symlink()) continue;
+    const int64_t step = step_of(fs::read_symlink(item.path(), failure).string());
+    if (step >= 0) found.insert(step);
+  }
+  return found;
+}
+
+bool CheckpointDirectory::has_label(const std::string& label) const {
+  std::error_code failure;
+  return fs::exists(path_ / label, failure);
+}
+
 void CheckpointDirectory::remove_remains() const {
   std::error_code failure;
   std::vector<fs::path> remains;
   for (const auto& item : fs::directory_iterator(path_, failure)) {
     const std::string name = item.path().filename().string();
-    if (name.rfind(kTemporary, 0) == 0) remains.push_back(item.path());
+    const bool unfinished = name.rfind(kTemporary, 0) == 0;
+    const bool dangling = item.is_symlink() && !item.exists(failure);  // its save came to nothing
+    if (unfinished || dangling) remains.push_back(item.path());
   }
   for (const fs::path& path : remains) fs::remove_all(path, failure);
 }
@@ -90,9 +120,10 @@ void CheckpointDirectory::remove(const fs::path& checkpoint) const {
 
 void CheckpointDirectory::prune(int64_t keep_last, int64_t keep_every, int64_t newest_good) const {
   int64_t kept = 0;
+  const std::set<int64_t> labels = labelled();
   for (const int64_t step : steps()) {
     const bool milestone = keep_every > 0 && step % keep_every == 0;
-    if (kept++ < keep_last || milestone || step == newest_good) continue;
+    if (kept++ < keep_last || milestone || step == newest_good || labels.contains(step)) continue;
     remove(at(step));
   }
 }

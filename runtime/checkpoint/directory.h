@@ -2,11 +2,13 @@
 //
 // A checkpoint is written under a temporary name and renamed when whole, so a folder named
 // step-XXXXXXXX was complete once: if its manifest is missing, it is damaged. Temporary names are
-// the remains of a job that was killed.
+// the remains of a job that was killed. Any other name is a label: a link to a checkpoint that is
+// kept for good.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,10 +27,17 @@ class CheckpointDirectory {
 
   // Syncs and renames the temporary folder of a step; replaces an older one of the same step.
   void publish(int64_t step) const;
+  // Gives the checkpoint of a step names of its own, before or after it is published; a name that
+  // another checkpoint has moves to this one.
+  void label(int64_t step, const std::vector<std::string>& labels) const;
+  // The steps that have a label, each once.
+  [[nodiscard]] std::set<int64_t> labelled() const;
+  [[nodiscard]] bool has_label(const std::string& label) const;
+
   // Removes unpublished remains: of killed jobs at start, or of a save that failed.
   void remove_remains() const;
-  // Removes all but the newest `keep_last` checkpoints and, if positive, those whose step is a
-  // multiple of `keep_every`. Never removes `newest_good`.
+  // Removes all but the newest `keep_last` checkpoints, those with a label and, if positive, those
+  // whose step is a multiple of `keep_every`. Never removes `newest_good`.
   void prune(int64_t keep_last, int64_t keep_every, int64_t newest_good) const;
 
  private:

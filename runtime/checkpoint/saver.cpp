@@ -103,12 +103,14 @@ void CheckpointSaver::prepare(const std::vector<StateItem>& items) {
   });
 }
 
-void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>& items) {
+void CheckpointSaver::start(const Manifest& header, const std::vector<StateItem>& items,
+                            std::vector<std::string> labels) {
   AB_CHECK(phase() == Phase::kIdle, "a save starts while another is under way");
   const auto begin = Clock::now();
   const Span span(trace_, Lane::kSave, "snapshot");
   join();  // prepare() may still run
   header_ = header;
+  labels_ = std::move(labels);
   timing_ = {};
   {
     const std::scoped_lock hold(lock_);
@@ -178,6 +180,7 @@ void CheckpointSaver::write_manifest() {
   }
   manifest.check_coverage();
   write_atomically((folder / "manifest.json").string(), manifest.json());
+  directory_.label(header_.step, labels_);  // before the name it points to: a kill loses neither
   directory_.publish(header_.step);
   directory_.prune(retention_.keep_last, retention_.keep_every, header_.step);
 }

@@ -55,7 +55,10 @@ class CheckpointSaver {
   // Copies this rank's share of `items` and starts to write it. `header` has everything but the
   // entries. Every rank passes items of the same names; each whole tensor is stored by one rank.
   // The phase must be kIdle.
-  void start(const Manifest& header, const std::vector<StateItem>& items);
+  //
+  //   labels  names of their own under which the checkpoint is to be kept for good
+  void start(const Manifest& header, const std::vector<StateItem>& items,
+             std::vector<std::string> labels = {});
 
   [[nodiscard]] Phase phase() const { return phase_.load(); }
 
@@ -96,6 +99,7 @@ class CheckpointSaver {
 
   std::vector<Piece> pieces_;  // the copies; kept, so that later saves touch no fresh pages
   Manifest header_;
+  std::vector<std::string> labels_;
   Timing timing_;
 
   std::thread thread_;

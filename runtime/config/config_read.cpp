@@ -79,6 +79,16 @@ void read_preset(const YamlNode& root, Config& config, SectionReader& reader) {
   }
 }
 
+// What it stands for is set before the keys are read, so that those given win.
+void read_compat(const YamlNode& root, Config& config) {
+  const YamlNode* model = root.find("model");
+  const YamlNode* compat = model != nullptr ? model->find("compat") : nullptr;
+  if (compat == nullptr || compat->kind != Kind::kScalar) return;
+  if (compat->value == word_of(Compat::kReference)) {
+    apply_compat(config.model.moep, Compat::kReference);
+  }
+}
+
 // The last part of the run directory if there is one, else the file's name; of letters that a name
 // may have.
 std::string default_name(const std::string& run_dir, const std::string& file) {
@@ -106,6 +116,7 @@ Config parse_config(const std::string& text, const std::string& name,
   const SectionReader::Hint told = hint;
   SectionReader reader(root, "", problems, told);
   read_preset(root, config, reader);
+  read_compat(root, config);
   config.visit(reader);
   reader.finish();
   refuse(problems);

@@ -190,6 +190,8 @@ Config defaults_for(const Config& config) {
   Config defaults;
   apply_preset(defaults.model, config.model.preset);
   defaults.model.type = config.model.type;  // so that both have the same keys
+  apply_compat(defaults.model.moep, config.model.moep.compat);
+  defaults.model.moep.compat = Compat::kNone;
   defaults.run.name = config.run.name;
   fill_derived(defaults);
   return defaults;

@@ -94,6 +94,7 @@ struct AltupKeys {
 };
 
 struct MoepKeys {
+  Compat compat = Compat::kNone;
   std::vector<int64_t> windows{64, 16, 8, 4};
   int64_t expert_width = 384, expert_heads = 6;
   double capacity = 2;
@@ -101,8 +102,7 @@ struct MoepKeys {
   int64_t pool_sequences = 1;
   SlotOrder order = SlotOrder::kTime;
   SegmentScope segments = SegmentScope::kSequence;
-  SlotPosition rope_position = SlotPosition::kOriginal;
-  SlotPosition window = SlotPosition::kOriginal;
+  SlotPosition rope_position = SlotPosition::kOriginal, window = SlotPosition::kOriginal;
   bool windowed = true, global_block = true;
   FfnRound ffn_round = FfnRound::kNearest;
   double threshold_decay = 0.99, aux_alpha = 0.01, predictor_weight = 1;
@@ -111,6 +111,7 @@ struct MoepKeys {
   MaskTarget mlm_target = MaskTarget::kNext;
 
   void visit(auto&& f) {
+    f("compat", compat, "reference: as the released code, which looks ahead; keys given win");
     f("windows", windows, int64_t{1}, int64_t{1} << 24, "attention window of each expert");
     f("expert_width", expert_width, int64_t{1}, int64_t{1} << 20, "width inside an expert");
     f("expert_heads", expert_heads, int64_t{1}, int64_t{65536}, "attention heads of an expert");

@@ -22,6 +22,7 @@ enum class MixPoint : uint8_t { kPre, kPost };
 enum class Aggregator : uint8_t { kMlp, kLinear };
 enum class BlockChoice : uint8_t { kAlternating, kSame };
 enum class Selection : uint8_t { kEcBatch, kEcSeq, kThreshold, kPredictor, kTokenChoice };
+enum class Compat : uint8_t { kNone, kReference };
 enum class SegmentScope : uint8_t { kSequence, kPool };
 enum class SlotPosition : uint8_t { kOriginal, kCompact };
 enum class FfnRound : uint8_t { kNearest, kCeil };
@@ -64,6 +65,8 @@ constexpr auto words_of(Selection) {
 }
 
 constexpr auto words_of(SlotOrder) { return std::array<std::string_view, 2>{"time", "affinity"}; }
+
+constexpr auto words_of(Compat) { return std::array<std::string_view, 2>{"none", "reference"}; }
 
 constexpr auto words_of(SegmentScope) {
   return std::array<std::string_view, 2>{"sequence", "pool"};

@@ -65,6 +65,16 @@ bool apply_preset(ModelConfig& model, const std::string& name) {
   return false;
 }
 
+void apply_compat(MoepKeys& keys, Compat compat) {
+  keys.compat = compat;
+  if (compat == Compat::kNone) return;
+  keys.order = SlotOrder::kAffinity;
+  keys.segments = SegmentScope::kPool;
+  keys.rope_position = SlotPosition::kCompact;
+  keys.window = SlotPosition::kCompact;
+  keys.ffn_round = FfnRound::kCeil;
+}
+
 void fill_sizes(ModelConfig& model) {
   if (model.type == ModelType::kKappaMoe) fill_depth(model);
   if (model.ffn_width != 0) return;

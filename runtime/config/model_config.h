@@ -66,6 +66,9 @@ std::vector<std::string> model_presets();
 // Sets the sizes of the preset that `name` names. Returns false if there is none.
 bool apply_preset(ModelConfig& model, const std::string& name);
 
+// Sets the keys that model.compat stands for.
+void apply_compat(MoepKeys& keys, Compat compat);
+
 // The nearest multiple of 8 to 8/3 of a width, or the next one.
 int64_t two_thirds_of_four(int64_t width, FfnRound round);
 

@@ -70,7 +70,9 @@ struct DataConfig {
 
 struct TrainConfig {
   Precision precision = Precision::kFp32;
-  int64_t steps = 0, tokens = 0, batch_tokens = 0, micro_batch = 1;
+  int64_t steps = 0, tokens = 0;
+  double epochs = 0;
+  int64_t batch_tokens = 0, micro_batch = 1;
   GradWire grad_wire = GradWire::kFp32;
   int64_t log_every = 10, nonfinite_limit = 10;
   double outlier_sigma = 0;
@@ -78,8 +80,11 @@ struct TrainConfig {
 
   void visit(auto&& f) {
     f("precision", precision, "compute type; master weights are fp32 (fp64: for tests, CPU only)");
-    f("steps", steps, int64_t{0}, kMaxCount, "optimizer steps (either this or tokens)");
+    f("steps", steps, int64_t{0}, kMaxCount, "optimizer steps (this, tokens or epochs)");
     f("tokens", tokens, int64_t{0}, kMaxCount, "tokens to train on, rounded up to whole steps");
+    f("epochs", epochs, 0.0, 1e6,
+      "passes over the training samples, rounded up to whole steps; steps is set by it when the "
+      "data is opened");
     f("batch_tokens", batch_tokens, int64_t{0}, kMaxCount,
       "tokens of one optimizer step over all ranks; accumulation follows from it");
     f("micro_batch", micro_batch, int64_t{1}, int64_t{65536},
@@ -116,6 +121,7 @@ struct ParallelConfig {
 
 struct CheckpointConfig {
   int64_t every_steps = 0, keep_last = 3, keep_every = 0;
+  std::vector<int64_t> words;
   bool async = true;
 
   void visit(auto&& f) {
@@ -123,6 +129,9 @@ struct CheckpointConfig {
     f("keep_last", keep_last, int64_t{1}, int64_t{100000}, "newest checkpoints that are kept");
     f("keep_every", keep_every, int64_t{0}, kMaxCount,
       "checkpoints of every n-th step are kept for good; 0: none");
+    f("words", words, int64_t{1}, kMaxCount,
+      "words of text trained on after which a checkpoint is kept for good, as "
+      "checkpoints/words-N; rising");
     f("async", async, "write while training goes on");
   }
 

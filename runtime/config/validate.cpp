@@ -1,5 +1,7 @@
 #include "runtime/config/validate.h"
 
+#include <algorithm>
+#include <functional>
 #include <set>
 
 #include "core/base/error.h"
@@ -56,12 +58,21 @@ void check_model(Rules& rules, const ModelConfig& model) {
                 " is not a multiple of model.heads ", model.heads);
 }
 
+// Steps beside epochs are what the epochs came to on some data: fill_steps() compares.
+void check_length(Rules& rules, const TrainConfig& train) {
+  std::vector<std::string> given;
+  if (train.steps > 0) given.emplace_back("train.steps");
+  if (train.tokens > 0) given.emplace_back("train.tokens");
+  if (train.epochs > 0) given.emplace_back("train.epochs");
+  rules.require(!given.empty(),
+                "none of train.steps, train.tokens and train.epochs is set: give one of them");
+  rules.require(given.size() < 2 || train.tokens == 0, word_list(given),
+                " are set: give one of them and leave the others at 0");
+}
+
 void check_train(Rules& rules, const Config& config) {
   const TrainConfig& train = config.train;
-  rules.require((train.steps > 0) != (train.tokens > 0),
-                train.steps > 0 ? "both train.steps and train.tokens are set; set one of them to 0"
-                                : "neither train.steps nor train.tokens is set",
-                ": give one of them");
+  check_length(rules, train);
   rules.require(train.batch_tokens > 0, "train.batch_tokens is not set: give the tokens of a step");
   const int64_t steps = planned_steps(train);
   rules.require(steps == 0 || config.optim.warmup_steps <= steps, "optim.warmup_steps ",
@@ -76,6 +87,11 @@ void check_train(Rules& rules, const Config& config) {
 }
 
 void check_saves(Rules& rules, const CheckpointConfig& checkpoint) {
+  const std::vector<int64_t>& words = checkpoint.words;
+  const auto falls = std::ranges::adjacent_find(words, std::greater_equal<>());
+  rules.require(falls == words.end(),
+                "checkpoint.words is not rising: ", falls == words.end() ? 0 : *falls,
+                " comes before ", falls == words.end() ? 0 : falls[1]);
   if (checkpoint.keep_every == 0) return;
   rules.require(checkpoint.every_steps > 0, "checkpoint.keep_every ", checkpoint.keep_every,
                 " needs checkpoint.every_steps, which is 0");
@@ -135,7 +151,8 @@ BatchPlan plan_batch(const Config& config, int64_t ranks) {
 }
 
 std::string plan_text(const BatchPlan& plan) {
-  return counted(plan.steps, "step") + " of " + counted(plan.sequences, "sequence") + ", " +
+  const std::string steps = plan.steps > 0 ? counted(plan.steps, "step") : "steps";
+  return steps + " of " + counted(plan.sequences, "sequence") + ", " +
          join(plan.accumulation, " micro-batch", plan.accumulation == 1 ? "" : "es") +
          " a rank and step";
 }

@@ -11,7 +11,7 @@ namespace anabranch {
 // Checks that the keys agree. Throws Error (config) that lists every broken rule with its numbers.
 void validate(const Config& config);
 
-// The optimizer steps of a whole run; 0 if the section does not say.
+// The optimizer steps of a whole run; 0 if the section does not say, or not yet (epochs).
 [[nodiscard]] int64_t planned_steps(const TrainConfig& train);
 
 // How a step and a run are cut up, for a number of ranks.
@@ -25,7 +25,7 @@ struct BatchPlan {
 // throws Error (config) with the nearest legal values if they do not divide.
 BatchPlan plan_batch(const Config& config, int64_t ranks);
 
-// "3 steps of 8 sequences, 2 micro-batches a rank and step".
+// "3 steps of 8 sequences, 2 micro-batches a rank and step"; without the number if it is not known.
 std::string plan_text(const BatchPlan& plan);
 
 }  // namespace anabranch

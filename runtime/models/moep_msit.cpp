@@ -124,7 +124,9 @@ Tensor MoepMsit::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
 
 bool MoepMsit::looks_ahead() const {
   const Selection select = options_.keys.select;
-  return select == Selection::kEcBatch || select == Selection::kEcSeq;
+  return select == Selection::kEcBatch || select == Selection::kEcSeq ||
+         options_.keys.order == SlotOrder::kAffinity ||
+         options_.keys.segments == SegmentScope::kPool;
 }
 
 size_t MoepMsit::measure_places(int64_t sequences) const {

@@ -271,6 +271,25 @@ TEST_F(Loading, ContextsLongerThanTheDataAreRefused) {
   EXPECT_EQ(longest.samples_per_epoch(), 1);
 }
 
+TEST_F(Loading, WordsFollowTheSharesOfAnEpoch) {
+  const Dataset one = Dataset::open(folder.path("one")), two = Dataset::open(folder.path("two"));
+  const Loader loader(one, {.T = kT, .micro_batch = 1});
+  ASSERT_TRUE(loader.knows_words());
+  const int64_t words = one.sources()[0].train_words, samples = loader.samples_per_epoch();
+  EXPECT_EQ(loader.words_before(0), 0);
+  EXPECT_EQ(loader.words_before(samples), words);
+  EXPECT_EQ(loader.words_before(3 * samples), 3 * words);
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    EXPECT_EQ(loader.words_before(sample), words * sample / samples) << sample;
+  }
+  // Of two sources the second alone.
+  const Loader second(two, {.T = kT, .micro_batch = 1, .weights = {0, 1}});
+  EXPECT_EQ(second.words_before(second.samples_per_epoch()), two.sources()[1].train_words);
+  const Dataset files =
+      Dataset::open_files({folder.path("one/train-00000.h5")}, {}, one.tokenizer());
+  EXPECT_FALSE(Loader(files, {.T = kT, .micro_batch = 1}).knows_words());
+}
+
 TEST_F(Loading, ThePositionIsBoundToTheData) {
   const Dataset one = Dataset::open(folder.path("one")), two = Dataset::open(folder.path("two"));
   const Loader a(one, {.T = kT, .micro_batch = 1, .seed = 1});

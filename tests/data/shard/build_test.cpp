@@ -102,6 +102,62 @@ TEST(BuildShards, EveryDocumentIsInOneSplitAfterItsFirstToken) {
   EXPECT_NEAR(static_cast<double>(report.sources[0].val_documents), 50, 25);
 }
 
+TEST(BuildShards, WordsOfEachSplitAreCounted) {
+  const Folder folder;
+  std::string text;
+  for (int line = 0; line < 200; ++line)
+    text += join(line, " two\tthree", line % 3 ? "" : " 4", "\n");
+  test::spill(folder.path("in.txt"), text);
+  BuildOptions options = test::build_options(folder.path("out"), {folder.path("in.txt")});
+  options.sources[0].format.unit = TextUnit::kLine;
+  options.shard_tokens = 700;
+  const BuildReport report = build_as(2, options, test::byte_tokenizer());
+  EXPECT_EQ(report.sources[0].train_words + report.sources[0].val_words, count_words(text));
+  const Dataset dataset = Dataset::open(folder.path("out"));
+  const DataSource& source = dataset.sources()[0];
+  EXPECT_EQ(source.train_words, report.sources[0].train_words);
+  EXPECT_EQ(source.val_words, report.sources[0].val_words);
+  const auto words_of = [](const TokenStream& stream) {
+    std::string all;
+    for (const int32_t id : test::all_tokens(stream)) {
+      all += id == 257 ? '\n' : static_cast<char>(id);
+    }
+    return count_words(all);
+  };
+  EXPECT_EQ(source.train_words, words_of(source.train));
+  EXPECT_EQ(source.val_words, words_of(source.val));
+  EXPECT_GT(source.val_words, 0);
+}
+
+TEST(BuildShards, TheLastOfEachFileCanValidate) {
+  const Folder folder;
+  test::spill(folder.path("a.txt"), "a\nb\nc\nd\ne\nf\ng\n");
+  test::spill(folder.path("b.txt"), "h\ni\nj\n");
+  test::spill(folder.path("c.txt"), "k\n");
+  BuildOptions options = test::build_options(folder.path("out"), {folder.path("*.txt")});
+  options.sources[0].format.unit = TextUnit::kLine;
+  options.validation_place = ValidationPlace::kLast;
+  options.validation_fraction = 0.3;
+  options.begin_documents = false;
+  const auto text_of = [](const TokenStream& stream) {
+    const std::vector<int32_t> tokens = test::all_tokens(stream);
+    return std::string(tokens.begin(), tokens.end());
+  };
+  build_as(2, options, test::byte_tokenizer());
+  const Dataset dataset = Dataset::open(folder.path("out"));
+  EXPECT_EQ(text_of(dataset.sources()[0].train), "abcdehik");
+  EXPECT_EQ(text_of(dataset.sources()[0].val), "fgj");
+
+  options.validation_fraction = 1e-9;
+  options.out = folder.path("least");
+  EXPECT_EQ(build_shards(test::byte_tokenizer(), options).sources[0].val_documents, 1);
+  options.validation_fraction = 0.9;
+  options.sources[0].inputs = {folder.path("c.txt")};
+  options.out = folder.path("none");
+  expect_error(Fault::kData, {"nothing is left to train on"},
+               [&] { build_shards(test::byte_tokenizer(), options); });
+}
+
 TEST(BuildShards, EmptyDocumentsAreRefusedOrCounted) {
   const Folder folder;
   const Tokenizer tokenizer = test::byte_tokenizer();

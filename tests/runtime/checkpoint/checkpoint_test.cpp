@@ -186,6 +186,26 @@ TEST(Checkpoint, KeepsTheLastAndTheMilestones) {
   EXPECT_EQ(CheckpointDirectory(dir.path()).steps(), (std::vector<int64_t>{7, 6, 3}));
 }
 
+TEST(Checkpoint, KeepsThoseWithALabel) {
+  const test::TempDir dir;
+  const CheckpointDirectory directory(dir.path());
+  for (int64_t step = 1; step <= 7; ++step) {
+    if (step == 2) directory.label(2, {"words-10", "words-20"});
+    if (step == 4) directory.label(4, {"words-20"});  // moves
+    save(dir.path(), step, state(1), 1, {2, 0});
+  }
+  EXPECT_EQ(directory.steps(), (std::vector<int64_t>{7, 6, 4, 2}));
+  EXPECT_EQ(directory.labelled(), (std::set<int64_t>{2, 4}));
+  EXPECT_EQ(read_manifest(fs::path(dir.path()) / "words-10").step, 2);
+  EXPECT_EQ(read_manifest(fs::path(dir.path()) / "words-20").step, 4);
+
+  directory.label(9, {"words-30"});  // of a save that came to nothing
+  EXPECT_FALSE(directory.has_label("words-30"));
+  directory.remove_remains();
+  EXPECT_EQ(directory.labelled(), (std::set<int64_t>{2, 4}));
+  EXPECT_TRUE(directory.has_label("words-10"));
+}
+
 TEST(Checkpoint, RemainsOfAKilledJobAreNotCheckpoints) {
   const test::TempDir dir;
   const CheckpointDirectory directory(dir.path());

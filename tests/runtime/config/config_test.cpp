@@ -161,6 +161,34 @@ TEST(Config, EveryPresetApplies) {
   EXPECT_FALSE(apply_preset(model, "gpt9"));
 }
 
+TEST(Config, CompatStandsForItsKeysAndGivenOnesWin) {
+  const std::vector<std::string> sets{"model.preset=moep-msit", "model.compat=reference"};
+  const Config config = parse_config("", "c.yaml", sets);
+  const MoepKeys& keys = config.model.moep;
+  EXPECT_EQ(keys.order, SlotOrder::kAffinity);
+  EXPECT_EQ(keys.segments, SegmentScope::kPool);
+  EXPECT_EQ(keys.rope_position, SlotPosition::kCompact);
+  EXPECT_EQ(keys.window, SlotPosition::kCompact);
+  EXPECT_EQ(config.model.ffn_width, 688);  // of the released code
+  const Config mixed = parse_config("model: {segments: sequence}", "c.yaml", sets);
+  EXPECT_EQ(mixed.model.moep.segments, SegmentScope::kSequence);
+  EXPECT_EQ(mixed.model.moep.order, SlotOrder::kAffinity);
+  EXPECT_EQ(parse_config(dump_config(mixed), "c.yaml").model, mixed.model);
+  EXPECT_THAT(dump_config(mixed), HasSubstr("# default pool\n"));
+  EXPECT_THAT(dump_config(mixed), HasSubstr("order: affinity\n"));
+  const auto refused = [](const std::vector<std::string>& bad) {
+    try {
+      parse_config("model:\n  compat: reference", "c.yaml", bad);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refused({"model.preset=gpt2-85m"}),
+              HasSubstr("c.yaml:2: model.compat is a key of moep_msit models"));
+  EXPECT_THAT(refused({"model.preset=moep-msit", "model.compat=ref"}), HasSubstr("reference"));
+}
+
 Config changed_everywhere() {
   Config config;
   config.run = {"a.b", "/x y/#1: \"q\"\\\t\x01\x7f \xc3\xa9", 3};
@@ -175,6 +203,7 @@ Config changed_everywhere() {
   config.optim.lr = 0.1 + 0.2;
   config.parallel.model.value = 4;
   config.checkpoint.async = false;
+  config.checkpoint.words = {1000000, 2000000};
   config.metrics.listen = "off";
   return config;
 }

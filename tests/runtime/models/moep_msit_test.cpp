@@ -248,15 +248,20 @@ TEST(MoepMsit, OnlyExpertChoiceAsTrainedLooksAhead) {
   }
 }
 
-TEST(MoepMsit, TheReferenceOrderIsCausalWhenAsked) {
-  MoepKeys keys;
-  keys.order = SlotOrder::kAffinity;
-  keys.segments = SegmentScope::kPool;
-  keys.rope_position = keys.window = SlotPosition::kCompact;
-  const auto model = random_model(Selection::kEcBatch, keys);
-  EXPECT_TRUE(reach_of(*model, Routing::kAsTrained).past);
-  const Reach causal = reach_of(*model, Routing::kCausal);
-  EXPECT_FALSE(causal.past || causal.others);
+// The reference leaks by its order too, whoever chooses; a key beside the shorthand mends it.
+TEST(MoepMsit, TheReferenceIsCausalOnlyWhenAsked) {
+  const std::string reference = "model: {type: moep_msit, compat: reference";
+  for (const Selection select : {Selection::kEcBatch, Selection::kThreshold}) {
+    const MoepKeys keys = parse_config(reference + "}", "c.yaml").model.moep;
+    const auto model = random_model(select, keys);
+    const Reach trained = reach_of(*model, Routing::kAsTrained);
+    EXPECT_TRUE(trained.past && trained.others && model->looks_ahead());
+    const Reach causal = reach_of(*model, Routing::kCausal);
+    EXPECT_FALSE(causal.past || causal.others);
+  }
+  const Config mended = parse_config(reference + ", order: time, segments: sequence}", "c.yaml");
+  const auto model = random_model(Selection::kThreshold, mended.model.moep);
+  EXPECT_FALSE(reach_of(*model, Routing::kAsTrained).past || model->looks_ahead());
 }
 
 // -log p of each target from logits that decode gave token by token.
