@@ -41,6 +41,14 @@ class KeyNames {
   std::string prefix_;
 };
 
+std::vector<std::string> keys_of(ModelType family) {
+  KeyNames all;
+  Config config;
+  config.model.type = family;
+  config.visit(all);
+  return all.names;
+}
+
 const char* kind_name(const YamlNode& node) {
   switch (node.kind) {
     case Kind::kNull:
@@ -222,11 +230,8 @@ class Reader {
     std::vector<std::string> families;
     const auto words = words_of(ModelType{});
     for (size_t i = 0; i < words.size(); ++i) {
-      KeyNames all;
-      Config config;
-      config.model.type = static_cast<ModelType>(i);
-      config.visit(all);
-      if (std::ranges::find(all.names, name) != all.names.end()) families.emplace_back(words[i]);
+      const std::vector<std::string> keys = keys_of(static_cast<ModelType>(i));
+      if (std::ranges::find(keys, name) != keys.end()) families.emplace_back(words[i]);
     }
     return families;
   }
@@ -265,6 +270,34 @@ void read_preset(const YamlNode& root, Config& config, Reader& reader) {
   }
 }
 
+// The family that a document says, by its word or its preset.
+ModelType family_of(const YamlNode& root) {
+  ModelConfig config;
+  const YamlNode* model = root.find("model");
+  if (model == nullptr) return config.type;
+  if (const YamlNode* preset = model->find("preset")) apply_preset(config, preset->value);
+  const YamlNode* type = model->find("type");
+  const auto words = words_of(ModelType{});
+  for (size_t i = 0; type != nullptr && i < words.size(); ++i) {
+    if (type->value == words[i]) config.type = static_cast<ModelType>(i);
+  }
+  return config.type;
+}
+
+// Applies `changes`, and leaves out the keys of the family before that the one after has not.
+void change(YamlNode& root, const std::vector<std::string>& changes) {
+  YamlNode after = root;
+  for (const std::string& set : changes) set_yaml(after, set);
+  const std::vector<std::string> had = keys_of(family_of(root)), has = keys_of(family_of(after));
+  if (YamlNode* model = root.find("model")) {
+    std::erase_if(model->items, [&](const YamlNode& item) {
+      const std::string name = "model." + item.key;
+      return std::ranges::find(had, name) != had.end() && std::ranges::find(has, name) == has.end();
+    });
+  }
+  for (const std::string& set : changes) set_yaml(root, set);
+}
+
 // The last part of the run directory if there is one, else the file's name; of letters that a name
 // may have.
 std::string default_name(const std::string& run_dir, const std::string& file) {
@@ -285,13 +318,14 @@ std::string default_name(const std::string& run_dir, const std::string& file) {
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& sets) {
+                    const std::vector<std::string>& sets, const std::vector<std::string>& changes) {
   YamlNode root = parse_yaml(text, name);
   if (root.kind == Kind::kNull) root.kind = Kind::kMap;  // an empty file: all defaults
   if (root.kind != Kind::kMap) {
     throw config_error(name, ": the file is ", kind_name(root), ", must be sections of keys");
   }
   for (const std::string& set : sets) set_yaml(root, set);
+  if (!changes.empty()) change(root, changes);
 
   Config config;
   std::vector<std::string> problems;
@@ -315,7 +349,8 @@ Config parse_config(const std::string& text, const std::string& name,
   return config;
 }
 
-Config load_config(const std::string& path, const std::vector<std::string>& sets) {
+Config load_config(const std::string& path, const std::vector<std::string>& sets,
+                   const std::vector<std::string>& changes) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   if (!in || !(text << in.rdbuf())) {
@@ -328,7 +363,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
                                   : "cannot be read, or is empty",
                        "; expected a YAML configuration");
   }
-  return parse_config(text.str(), path, sets);
+  return parse_config(text.str(), path, sets, changes);
 }
 
 void fill_derived(Config& config) {
