@@ -26,7 +26,10 @@ void add_bench_options(CLI::App& verb, BenchModel& model, bool required);
 
 // Reads the configuration. A bench needs no data and no number of steps: what it leaves open is
 // filled in. Takes over its number of threads. Throws Error (config, 78).
-Config bench_config(const BenchModel& model, RankProcess& process);
+//
+//   changes  make it another configuration
+Config bench_config(const BenchModel& model, RankProcess& process,
+                    const std::vector<std::string>& changes = {});
 
 void add_bench_comm(CLI::App& bench, int& exit_code);
 void add_bench_data(CLI::App& bench);

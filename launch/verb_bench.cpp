@@ -26,12 +26,13 @@ void add_bench_options(CLI::App& verb, BenchModel& model, bool required) {
   verb.add_flag("--json", model.json, "machine-readable");
 }
 
-Config bench_config(const BenchModel& model, RankProcess& process) {
+Config bench_config(const BenchModel& model, RankProcess& process,
+                    const std::vector<std::string>& changes) {
   std::vector<std::string> sets = {"data.path=none", "train.tokens=0", "train.epochs=0",
                                    "train.steps=1", "optim.warmup_steps=0"};
   sets.insert(sets.end(), model.sets.begin(), model.sets.end());
-  Config config = model.config.empty() ? parse_config(kDefaultConfig, "gpt2-85m", sets)
-                                       : load_config(model.config, sets);
+  Config config = model.config.empty() ? parse_config(kDefaultConfig, "gpt2-85m", sets, changes)
+                                       : load_config(model.config, sets, changes);
   validate(config);
   if (config.parallel.threads > 0) {
     process.context().threads = static_cast<int>(config.parallel.threads);

@@ -10,6 +10,7 @@
 #include "launch/options.h"
 #include "launch/progress.h"
 #include "runtime/bench/step_bench.h"
+#include "runtime/bench/step_pair.h"
 #include "runtime/bench/timing.h"
 #include "runtime/config/number.h"
 #include "runtime/memory_need.h"
@@ -21,17 +22,31 @@ namespace {
 struct StepWish {
   BenchModel model;
   int64_t warmup = 2, steps = 5;
+  std::vector<std::string> against;
+  int64_t pairs = 20;
 };
 
 std::string products_text(const StepBench& b, double step) {
-  if (!b.products_known) return "";
   return fmt::format(
-      "products alone  {:.3f} s, {:.1f}% of the step: linear layers and head {:.1f}%, attention's "
+      "products alone  {:.3f} s, {:.1f}% of the step: linear maps and head {:.1f}%, attention's "
       "{:.1f}%\n"
       "attention alone {:.3f} s as a whole, {:.1f}% of the step\n",
       b.product_seconds(), 100 * b.product_seconds() / step, 100 * b.linear_product_seconds / step,
       100 * b.attention_product_seconds / step, b.attention_seconds,
       100 * b.attention_seconds / step);
+}
+
+// What the optimizer takes, and how fast its products are if it has some.
+std::string update_text(const StepBench& b, double step) {
+  const MatrixRate& m = b.matrices;
+  const std::string share = fmt::format("optimizer       {:.3f} s, {:.1f}% of the step",
+                                        b.update_seconds, 100 * b.update_seconds / step);
+  if (m.flops == 0) return share + "\n";
+  return share + fmt::format(
+                     "; its matrix products {:.1f} GFLOP/s, {:.1f}% of the {:.1f} of the products "
+                     "alone\n",
+                     m.flops / m.seconds * 1e-9, 100 * m.of_bare(),
+                     m.flops / m.bare_seconds * 1e-9);
 }
 
 void print(const StepBench& b, const RankProcess& process, int ranks, bool json) {
@@ -48,16 +63,23 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
         {"step_seconds_max", *std::max_element(b.seconds.begin(), b.seconds.end())},
         {"tokens_per_second", tokens / step},
         {"flop_per_second", b.flops_per_step / step},
+        {"optimizer_seconds", b.update_seconds},
+        {"optimizer_share", b.update_seconds / step},
         {"communication_wait_seconds", b.comm_wait_seconds},
         {"reduction_hidden", b.hidden},
+        {"product_seconds", b.product_seconds()},
+        {"linear_product_seconds", b.linear_product_seconds},
+        {"attention_product_seconds", b.attention_product_seconds},
+        {"attention_seconds", b.attention_seconds},
+        {"product_share", b.product_seconds() / step},
         {"pool_peak_bytes", b.pool_peak_bytes},
         {"resident_peak_bytes", b.resident_peak_bytes}};
-    if (b.products_known) {
-      document["product_seconds"] = b.product_seconds();
-      document["linear_product_seconds"] = b.linear_product_seconds;
-      document["attention_product_seconds"] = b.attention_product_seconds;
-      document["attention_seconds"] = b.attention_seconds;
-      document["product_share"] = b.product_seconds() / step;
+    if (b.matrices.flops > 0) {
+      document["matrix_optimizer"] = {
+          {"flop_per_second", b.matrices.flops / b.matrices.seconds},
+          {"bare_flop_per_second", b.matrices.flops / b.matrices.bare_seconds},
+          {"of_bare", b.matrices.of_bare()},
+          {"seconds", b.matrices.seconds}};
     }
     std::cout << document.dump(2) << "\n";
     return;
@@ -66,24 +88,92 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
       "{}, {} a step, {} of {}\n"
       "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
       "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
-      "{}"
+      "{}{}"
       "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
       "peak memory     {} of tensors, {} resident\n",
       counted(b.parameters, "parameter"), counted(b.tokens_per_step, "token"),
       counted(ranks, "rank"), counted(process.context().threads, "thread"), step, b.seconds.size(),
       *std::min_element(b.seconds.begin(), b.seconds.end()),
       *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
-      b.flops_per_step / step / 1e9, products_text(b, step), b.comm_wait_seconds, 100 * b.hidden,
-      bytes_text(static_cast<double>(b.pool_peak_bytes)),
+      b.flops_per_step / step / 1e9, products_text(b, step), update_text(b, step),
+      b.comm_wait_seconds, 100 * b.hidden, bytes_text(static_cast<double>(b.pool_peak_bytes)),
       bytes_text(static_cast<double>(b.resident_peak_bytes)));
+}
+
+nlohmann::ordered_json json_of(const StepPair::Side& side) {
+  return {{"step_seconds", median(side.seconds)},     {"all_seconds", side.seconds},
+          {"optimizer_seconds", side.update_seconds}, {"parameters", side.parameters},
+          {"tokens_per_step", side.tokens_per_step},  {"macs_per_token", side.macs_per_token}};
+}
+
+std::string side_text(const StepPair::Side& side) {
+  return fmt::format(
+      "{:.4f} s a step (median; optimizer {:.4f}), {}, {:.4g} multiply-adds a token\n",
+      median(side.seconds), side.update_seconds, counted(side.parameters, "parameter"),
+      side.macs_per_token);
+}
+
+void print(const StepPair& pair, const StepWish& wish) {
+  const PairedRatio& r = pair.ratio;
+  std::string changes;
+  for (const std::string& change : wish.against) changes += (changes.empty() ? "" : " ") + change;
+  if (wish.model.json) {
+    const nlohmann::ordered_json document = {{"pairs", r.pairs},
+                                             {"changes", wish.against},
+                                             {"first", json_of(pair.first)},
+                                             {"second", json_of(pair.second)},
+                                             {"time_ratio", r.median},
+                                             {"time_ratio_low", r.low},
+                                             {"time_ratio_high", r.high},
+                                             {"confidence", r.confidence},
+                                             {"macs_ratio", pair.macs_ratio()},
+                                             {"pool_peak_bytes", pair.pool_peak_bytes},
+                                             {"resident_peak_bytes", pair.resident_peak_bytes}};
+    std::cout << document.dump(2) << "\n";
+    return;
+  }
+  std::cout << fmt::format(
+      "as configured   {}"
+      "against         {}"
+      "                {}\n"
+      "time ratio      {:.4f} (median of {}; {:.4f} to {:.4f} at {:.1f}%)\n"
+      "multiply-adds   {:.4f} of the other's; time ratio over it {:.4f}\n"
+      "peak memory     {} of tensors, {} resident, of both\n",
+      side_text(pair.first), side_text(pair.second), changes, r.median, counted(r.pairs, "pair"),
+      r.low, r.high, 100 * r.confidence, pair.macs_ratio(), r.median / pair.macs_ratio(),
+      bytes_text(static_cast<double>(pair.pool_peak_bytes)),
+      bytes_text(static_cast<double>(pair.resident_peak_bytes)));
+}
+
+MemoryNeed need_of(const Config& config, const StepWish& wish, RankProcess& process) {
+  MemoryNeed need = training_memory(*make_model(config, wish.model.vocabulary),
+                                    process.world().size(), config.optim.matrix);
+  need.save = 0;  // nothing is saved
+  return need;
+}
+
+int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
+  const Config other = bench_config(wish.model, process, wish.against);
+  if (other.parallel.threads != config.parallel.threads) {
+    throw usage_error("--against parallel.threads: both run on the same threads; time them apart");
+  }
+  MemoryNeed need = need_of(config, wish, process);
+  const MemoryNeed more = need_of(other, wish, process);
+  need.parameters += more.parameters;
+  need.weights += more.weights;
+  need.gradients += more.gradients;
+  need.moments += more.moments;
+  require_memory(need, process.topology().local_size);
+  const StepPair pair = bench_step_pair(config, other, wish.model.vocabulary, wish.pairs,
+                                        process.world(), process.context());
+  if (process.first()) print(pair, wish);
+  return 0;
 }
 
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  MemoryNeed need = training_memory(*make_model(config, wish.model.vocabulary),
-                                    process.world().size(), config.optim.matrix);
-  need.save = 0;  // nothing is saved
-  require_memory(need, process.topology().local_size);
+  if (!wish.against.empty()) return run_pair(wish, config, process);
+  require_memory(need_of(config, wish, process), process.topology().local_size);
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
                                       process.world(), process.context());
   if (process.first()) print(result, process, process.world().size(), wish.model.json);
@@ -98,6 +188,13 @@ void add_bench_step(CLI::App& bench, int& exit_code) {
   add_bench_options(*verb, wish->model, true);
   add_whole(*verb, "--warmup", wish->warmup, {0, 1000}, "steps before");
   add_whole(*verb, "--steps", wish->steps, {1, 100000}, "measured steps");
+  CLI::Option* against =
+      verb->add_option("--against", wish->against,
+                       "a.b=c: makes another configuration, whose steps take turns with these; "
+                       "keys that its family has not are left out")
+          ->allow_extra_args(false);
+  add_whole(*verb, "--pairs", wish->pairs, {1, 100000}, "steps of each, with --against")
+      ->needs(against);
   verb->callback([wish, &exit_code] {
     exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });
   });

@@ -1,16 +1,16 @@
 #include "runtime/bench/ops_bench.h"
 
-#include <functional>
-
 #include "core/base/philox.h"
 #include "core/nn/layers.h"
 #include "core/ops/adamw.h"
 #include "core/ops/add.h"
 #include "core/ops/attention.h"
 #include "core/ops/gelu.h"
-#include "core/ops/gemm.h"
 #include "core/ops/linear_cross_entropy.h"
 #include "core/ops/squared_norm.h"
+#include "runtime/bench/op_timer.h"
+#include "runtime/bench/ops_families.h"
+#include "runtime/bench/product_run.h"
 #include "runtime/bench/timing.h"
 #include "runtime/models/registry.h"
 
@@ -19,210 +19,143 @@ namespace {
 
 constexpr int64_t kMeanDocument = 256;  // tokens
 
-// Operations and bytes of a forward and of its backward.
-struct Figures {
-  double flops = 0, bytes = 0, backward_flops = 0, backward_bytes = 0;
-};
-
-class OpsBench {
- public:
-  OpsBench(const Config& config, int64_t vocabulary, int64_t repeats, std::shared_ptr<Pool> pool)
-      : model_(config.model),
-        B_(config.train.micro_batch),
-        N_(B_ * config.model.context),
-        V_(vocabulary),
-        repeats_(repeats),
-        type_(compute_type(config.train.precision)),
-        grads_(master_type(config.train.precision)),
-        pool_(std::move(pool)) {}
-
-  std::vector<OpTiming> run() {
-    const int64_t C = model_.width, F = model_.ffn_width;
-    products("qkv", C, 3 * C);
-    products("projection", C, C);
-    products("feed-forward in", C, F);
-    products("feed-forward out", F, C);
-    hidden_layer();
-    attention_op();
-    elementwise();
-    embedding_op();
-    head();
-    optimizer();
-    return std::move(all_);
+void time_linear(OpTimer& t, const Products& products) {
+  for (const Product& p : products.linear) {
+    if (p.role == ProductRole::kHead) continue;  // it runs with its loss
+    ProductRun run(p, p.rows, t.type(), t.pool());
+    t.time(p.name + " y", run.flops(), run.row_bytes(), [&] { run.y(); });
+    t.time(p.name + " dx", run.flops(), run.row_bytes(), [&] { run.dx(); });
+    t.time(p.name + " dw", run.flops(), run.dw_bytes(), [&] { run.dw(); });
   }
+}
 
- private:
-  [[nodiscard]] Tensor random(Shape shape, DType type) const {
-    return random_values(shape, type, pool_);
+void time_attention(OpTimer& t, const Products& products) {
+  for (const AttentionProduct& p : products.attention) {
+    const AttentionRun run(p, t.type(), t.pool());
+    const int64_t rows = p.sequences * (p.before + p.tokens), C = p.heads * p.head_width;
+    // Two products forward and five backward.
+    const double product = p.macs() / static_cast<double>(p.count);
+    const OpFigures cost{2 * product, t.bytes(4 * rows * C), 5 * product, t.bytes(8 * rows * C)};
+    const std::string name = p.window > 0 ? join(p.name, ", window ", p.window) : p.name;
+    t.both(name, cost, [&](Tape* tape) { return run.forward(tape); });
   }
+}
 
-  [[nodiscard]] Tensor activations(int64_t columns) const { return random({N_, columns}, type_); }
-
-  // Bytes of `elements` activations, or of parameters' gradients.
-  [[nodiscard]] double bytes(int64_t elements) const {
-    return static_cast<double>(elements * size_of(type_));
+// Sequences cut from documents of 1 to 2 kMeanDocument - 1 tokens, one after the other.
+Tensor document_starts(const OpTimer& t, int64_t T) {
+  Tensor starts({t.rows() / T, T}, DType::kI32, t.pool(), "bench");
+  int64_t start = 0, next = 0;
+  for (int64_t n = 0; n < t.rows(); ++n) {
+    if (n % T == 0 || n == next) start = n % T;
+    if (n == next) next += 1 + philox(2, static_cast<uint64_t>(n))[0] % (2 * kMeanDocument - 1);
+    starts.data<int32_t>()[n] = static_cast<int32_t>(start);
   }
+  return starts;
+}
 
-  [[nodiscard]] double grad_bytes(int64_t elements) const {
-    return static_cast<double>(elements * size_of(grads_));
+void time_document_attention(OpTimer& t, const ModelConfig& m) {
+  const int64_t N = t.rows(), C = m.width, T = m.context;
+  const Tensor qkv = t.activations(3 * C), starts = document_starts(t, T);
+  double pairs = 0;
+  for (int64_t n = 0; n < N; ++n) {
+    pairs += static_cast<double>(n % T - starts.data<int32_t>()[n] + 1);
   }
+  const double seen = 2 * pairs * static_cast<double>(C);
+  t.both("attention in documents", {2 * seen, t.bytes(4 * N * C), 5 * seen, t.bytes(8 * N * C)},
+         [&](Tape* tape) { return attention(OpTimer::on(tape, qkv), N / T, m.heads, starts); });
+}
 
-  void make(Param& w) const {
-    set_compute(w, type_);
-    allocate(w, grads_, pool_);
-    initialise(w, 1);
-    w.grad = Tensor(w.shape, grads_, pool_, "bench");
-    w.grad.fill_zero();
-    w.fresh = false;
-  }
+void time_layer_norms(OpTimer& t, int64_t C) {
+  const int64_t N = t.rows();
+  LayerNorm norm("norm", C);
+  norm.visit([&](Param& w) { t.make(w); });
+  const Tensor x = t.activations(C), delta = t.activations(C);
+  t.both("layer_norm", {0, t.bytes(2 * N * C), 0, t.bytes(3 * N * C)},
+         [&](Tape* tape) { return norm(OpTimer::on(tape, x)); });
+  t.both("add_layer_norm", {0, t.bytes(4 * N * C), 0, t.bytes(3 * N * C)},
+         [&](Tape* tape) { return norm.add(OpTimer::on(tape, x), OpTimer::on(tape, delta)).norm; });
+}
 
-  void time(const std::string& name, double flops, double moved, const std::function<void()>& f) {
-    all_.push_back({name, median(seconds_of(repeats_, f)), flops, moved});
-  }
-
-  // An op without a tape, and the backward of one with.
-  //
-  //   y_columns  of its output, whose gradient is random
-  void both(const std::string& name, const Figures& cost, int64_t y_columns,
-            const std::function<Var(Tape*)>& op) {
-    time(name + " forward", cost.flops, cost.bytes, [&] { op(nullptr); });
-    const Tensor dy = activations(y_columns);
-    std::vector<double> seconds;
-    for (int64_t i = 0; i <= repeats_; ++i) {
-      Tape tape;
-      const Var y = op(&tape);
-      const Stopwatch watch;
-      tape.backward(y, dy);
-      if (i > 0) seconds.push_back(watch.seconds());
-    }
-    all_.push_back({name + " backward", median(seconds), cost.backward_flops, cost.backward_bytes});
-  }
-
-  static Var on(Tape* tape, const Tensor& x) { return tape != nullptr ? tape->input(x) : Var(x); }
-
-  void products(const std::string& name, int64_t in, int64_t out) {
-    Linear layer(name, in, out, true, Init::normal(0.02F));
-    layer.visit([this](Param& w) { make(w); });
-    const Tensor x = activations(in), dy = activations(out);
-    Tensor dx = activations(in);
-    const double flops = 2.0 * static_cast<double>(N_) * static_cast<double>(in * out);
-    const double rows = bytes(N_ * (in + out));
-    time(name + " y", flops, rows + bytes(in * out), [&] { layer(x); });
-    time(name + " dx", flops, rows + bytes(in * out), [&] { gemm(dx, dy, layer.weight.value); });
-    time(name + " dw", flops, rows + 2 * grad_bytes(in * out),
-         [&] { gemm(layer.weight.grad, dy, x, {.transpose_a = true, .accumulate = true}); });
-  }
-
-  // The product whose epilogue is GELU, as a block runs it.
-  void hidden_layer() {
-    const int64_t C = model_.width, F = model_.ffn_width;
-    Linear layer("hidden", C, F, true, Init::normal(0.02F));
-    layer.visit([this](Param& w) { make(w); });
-    const Tensor x = activations(C);
-    const double flops = 2.0 * static_cast<double>(N_) * static_cast<double>(C * F);
-    time("feed-forward in y + gelu", flops, bytes(N_ * (C + 2 * F) + C * F),
+// The product whose epilogue is GELU, as a block runs it; and GELU alone.
+void time_gelu(OpTimer& t, const ModelConfig& m) {
+  const int64_t N = t.rows(), C = m.width, F = m.ffn_width;
+  Linear layer("hidden", C, F, true, Init::normal(0.02F));
+  layer.visit([&](Param& w) { t.make(w); });
+  const Tensor x = t.activations(C), hidden = t.activations(F);
+  const double flops = 2.0 * static_cast<double>(N) * static_cast<double>(C * F);
+  t.time("feed-forward in y + gelu", flops, t.bytes(N * (C + 2 * F) + C * F),
          [&] { linear_gelu(x, layer.weight, *layer.bias); });
-  }
+  t.both("gelu", {0, t.bytes(2 * N * F), 0, t.bytes(3 * N * F)},
+         [&](Tape* tape) { return gelu(OpTimer::on(tape, hidden), m.gpt2.gelu); });
+}
 
-  void attention_op() {
-    const int64_t C = model_.width, T = model_.context;
-    const Tensor qkv = activations(3 * C);
-    const double product = static_cast<double>(N_) * static_cast<double>((T + 1) * C);
-    both("attention", {2 * product, bytes(4 * N_ * C), 5 * product, bytes(8 * N_ * C)}, C,
-         [&](Tape* tape) { return attention(on(tape, qkv), B_, model_.heads); });
-    const Tensor starts = document_starts();
-    double pairs = 0;
-    for (int64_t n = 0; n < N_; ++n) {
-      pairs += static_cast<double>(n % T - starts.data<int32_t>()[n] + 1);
-    }
-    const double seen = 2 * pairs * static_cast<double>(C);
-    both("attention in documents", {2 * seen, bytes(4 * N_ * C), 5 * seen, bytes(8 * N_ * C)}, C,
-         [&](Tape* tape) { return attention(on(tape, qkv), B_, model_.heads, starts); });
-  }
-
-  // Sequences cut from documents of 1 to 2 kMeanDocument - 1 tokens, one after the other.
-  [[nodiscard]] Tensor document_starts() const {
-    const int64_t T = model_.context;
-    Tensor starts({B_, T}, DType::kI32, pool_, "bench");
-    int64_t start = 0, next = 0;
-    for (int64_t n = 0; n < N_; ++n) {
-      if (n % T == 0 || n == next) start = n % T;
-      if (n == next) next += 1 + philox(2, static_cast<uint64_t>(n))[0] % (2 * kMeanDocument - 1);
-      starts.data<int32_t>()[n] = static_cast<int32_t>(start);
-    }
-    return starts;
-  }
-
-  void elementwise() {
-    const int64_t C = model_.width, F = model_.ffn_width;
-    LayerNorm norm("norm", C, model_.gpt2.norm_eps);
-    norm.visit([this](Param& w) { make(w); });
-    const Tensor x = activations(C), delta = activations(C), hidden = activations(F);
-    both("layer_norm", {0, bytes(2 * N_ * C), 0, bytes(3 * N_ * C)}, C,
-         [&](Tape* tape) { return norm(on(tape, x)); });
-    both("add_layer_norm", {0, bytes(4 * N_ * C), 0, bytes(3 * N_ * C)}, C,
-         [&](Tape* tape) { return norm.add(on(tape, x), on(tape, delta)).norm; });
-    both("gelu", {0, bytes(2 * N_ * F), 0, bytes(3 * N_ * F)}, F,
-         [&](Tape* tape) { return gelu(on(tape, hidden), model_.gpt2.gelu); });
-    time("add", 0, bytes(3 * N_ * C), [&] { add(x, delta); });
-  }
-
-  void embedding_op() {
-    const int64_t C = model_.width, T = model_.context;
-    Param tokens("tokens", {V_, C}, Init::normal(0.02F));
-    Param positions("positions", {T, C}, Init::normal(0.02F));
-    make(tokens);
-    make(positions);
-    const Tensor ids = random_ids({N_}, V_, 1, pool_);
-    Tensor places({N_}, DType::kI32, pool_, "bench");
-    for (int64_t n = 0; n < N_; ++n) places.data<int32_t>()[n] = static_cast<int32_t>(n % T);
-    both("embedding", {0, bytes(3 * N_ * C), 0, bytes(N_ * C) + 4 * grad_bytes(N_ * C)}, C,
-         [&](Tape* tape) { return embedding(tape, ids, tokens, places, &positions); });
-  }
-
-  void head() {
-    const int64_t C = model_.width;
-    Param table("head", {V_, C}, Init::normal(0.02F));
-    make(table);
-    const Tensor x = activations(C), targets = random_ids({N_}, V_, 2, pool_);
-    const double product = 2.0 * static_cast<double>(N_) * static_cast<double>(C * V_);
-    time("head and loss", product, bytes(N_ * C + V_ * C),
-         [&] { linear_cross_entropy(x, table, targets, 1); });
-    time("head, loss and gradients", 3 * product,
-         bytes(2 * N_ * C + V_ * C) + 2 * grad_bytes(V_ * C), [&] {
+void time_ends(OpTimer& t, const ModelConfig& m, int64_t V) {
+  const int64_t N = t.rows(), C = m.width, T = m.context;
+  Param tokens("tokens", {V, C}, Init::normal(0.02F));
+  Param places("positions", {T, C}, Init::normal(0.02F));
+  t.make(tokens);
+  t.make(places);
+  const Tensor ids = random_ids({N}, V, 1, t.pool()), targets = random_ids({N}, V, 2, t.pool());
+  Tensor at({N}, DType::kI32, t.pool(), "bench");
+  for (int64_t n = 0; n < N; ++n) at.data<int32_t>()[n] = static_cast<int32_t>(n % T);
+  const bool learned = m.type != ModelType::kKappaMoe && m.type != ModelType::kMoepMsit;
+  const int64_t tables = learned ? 2 : 1;
+  const OpFigures cost{0, t.bytes((1 + tables) * N * C), 0,
+                       t.bytes(N * C) + static_cast<double>(2 * tables) * t.wide_bytes(N * C)};
+  t.both("embedding", cost, [&](Tape* tape) {
+    return learned ? embedding(tape, ids, tokens, at, &places) : embedding(tape, ids, tokens);
+  });
+  const Tensor x = t.activations(C);
+  const double product = 2.0 * static_cast<double>(N) * static_cast<double>(C * V);
+  t.time("head and loss", product, t.bytes(N * C + V * C),
+         [&] { linear_cross_entropy(x, tokens, targets, 1); });
+  t.time("head, loss and gradients", 3 * product,
+         t.bytes(2 * N * C + V * C) + 2 * t.wide_bytes(V * C), [&] {
            Tape tape;
-           linear_cross_entropy(tape.input(x), table, targets, 1);
+           linear_cross_entropy(tape.input(x), tokens, targets, 1);
          });
-  }
+}
 
-  void optimizer() {
-    const int64_t n = model_.width * (4 * model_.width + 2 * model_.ffn_width);
-    Tensor master = random({n}, grads_), m = random({n}, grads_), v = random({n}, grads_);
-    v.fill_zero();
-    const Tensor gradient = random({n}, grads_);
-    Tensor value({n}, type_, pool_, "bench");
-    const bool rounded = type_ != grads_;
-    time("adamw of a block", 0, 7 * grad_bytes(n) + (rounded ? bytes(n) : 0),
-         [&] { adamw(master, m, v, gradient, rounded ? &value : nullptr, {.lr = 1e-3}); });
-    time("squared_norm of a block", 0, grad_bytes(n), [&] { squared_norm(gradient); });
-  }
+// Of as many elements as a GPT-2 block's matrices.
+void time_optimizer(OpTimer& t, const ModelConfig& m) {
+  const int64_t n = m.width * (4 * m.width + 2 * m.ffn_width);
+  Tensor master = t.random({n}, t.wide()), first = t.random({n}, t.wide()),
+         second = t.random({n}, t.wide());
+  second.fill_zero();
+  const Tensor gradient = t.random({n}, t.wide());
+  Tensor value({n}, t.type(), t.pool(), "bench");
+  const bool rounded = t.type() != t.wide();
+  t.time("adamw of a block", 0, 7 * t.wide_bytes(n) + (rounded ? t.bytes(n) : 0),
+         [&] { adamw(master, first, second, gradient, rounded ? &value : nullptr, {.lr = 1e-3}); });
+  t.time("squared_norm of a block", 0, t.wide_bytes(n), [&] { squared_norm(gradient); });
+}
 
-  const ModelConfig& model_;
-  int64_t B_, N_, V_, repeats_;
-  DType type_, grads_;
-  std::shared_ptr<Pool> pool_;
-  std::vector<OpTiming> all_;
-};
+bool has_gelu(const ModelConfig& m) {
+  return m.type == ModelType::kGpt2 || m.type == ModelType::kAltup ||
+         m.type == ModelType::kParascale ||
+         (m.type == ModelType::kCmollm && m.cmollm.mode == StreamMode::kPipeline);
+}
 
 }  // namespace
 
 std::vector<OpTiming> bench_ops(const Config& config, int64_t vocabulary, int64_t repeats,
                                 const std::shared_ptr<Pool>& pool) {
-  if (config.model.type != ModelType::kGpt2) {
-    throw config_error("model.type is ", word_of(config.model.type),
-                       ", and the ops of a step are timed for gpt2 models alone");
-  }
-  return OpsBench(config, vocabulary, repeats, pool).run();
+  const ModelConfig& m = config.model;
+  const int64_t B = config.train.micro_batch;
+  const auto model = make_model(config, vocabulary);
+  const Products products = model->products(B);
+  OpTimer timer(B * m.context, compute_type(config.train.precision), repeats, pool);
+  time_linear(timer, products);
+  time_attention(timer, products);
+  if (model->masks_documents()) time_document_attention(timer, m);
+  if (m.type != ModelType::kKappaMoe) time_layer_norms(timer, m.width);
+  if (has_gelu(m)) time_gelu(timer, m);
+  time_family_ops(timer, config);
+  const Tensor x = timer.activations(m.width), delta = timer.activations(m.width);
+  timer.time("add", 0, timer.bytes(3 * x.count()), [&] { add(x, delta); });
+  time_ends(timer, m, vocabulary);
+  time_optimizer(timer, m);
+  return timer.take();
 }
 
 }  // namespace anabranch

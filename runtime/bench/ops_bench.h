@@ -18,11 +18,11 @@ struct OpTiming {
   double bytes = 0;    // that the op has to read and write at least
 };
 
-// Times a block's linear products (y = x w^T + b, dx = dy w, dw += dy^T x), attention, attention
-// within documents of 256 tokens on average (the operations of what it sees counted), norms, GELU
-// and addition, the embedding, the head with its loss, AdamW and the squared norm of a block's
-// matrices, for one micro-batch in the configured precision. A backward op is what its tape runs:
-// all its gradients, parameters' ones added to.
+// Times a block's linear products (y = x w^T, dx = dy w, dw += dy^T x; of all experts at once), its
+// attention, attention within documents of 256 tokens on average (the operations of what it sees
+// counted), the family's own ops, norms, GELU and addition, the embedding, the head with its loss,
+// AdamW and the squared norm of a block's matrices, for one micro-batch in the configured
+// precision. A backward op is what its tape runs: all its gradients, parameters' ones added to.
 //
 //   repeats  of each op, after one that does not count
 std::vector<OpTiming> bench_ops(const Config& config, int64_t vocabulary, int64_t repeats,

@@ -28,8 +28,10 @@ RandomStep::Times RandomStep::run() {
   const Stopwatch wait;
   step_.reduce();
   times.waited = wait.seconds();
+  const Stopwatch update;
   step_.update(step_.grad_norm());
   ++step_.state().step;
+  times.update = update.seconds();
   times.seconds = step.seconds();
   times.hidden = step_.hidden();
   return times;

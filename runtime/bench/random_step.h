@@ -15,11 +15,12 @@ class RandomStep {
 
   struct Times {
     double seconds = 0;  // the whole step, from a barrier on
+    double update = 0;   // the gradient's norm and the optimizer
     double waited = 0;   // for the reduction after backward
     double hidden = 1;   // part of the reduction behind backward
   };
 
-  // Forward, backward, reduction, clip, AdamW. Collective.
+  // Forward, backward, reduction, clip, optimizer. Collective.
   Times run();
 
   [[nodiscard]] TrainingState& state() { return step_.state(); }

@@ -7,6 +7,7 @@
 
 #include "parallel/comm/group.h"
 #include "parallel/rank_context.h"
+#include "runtime/bench/matrix_bench.h"
 #include "runtime/config/config.h"
 
 namespace anabranch {
@@ -17,8 +18,9 @@ struct StepBench {
   double flops_per_step = 0;             // model arithmetic over all ranks
   double comm_wait_seconds = 0;          // median: waited for the reduction after backward
   double hidden = 1;                     // median: part of the reduction behind backward
-  bool products_known = false;           // those of GPT-2 alone are, for now
-  double linear_product_seconds = 0;     // the linear layers' and the head's matrix products alone
+  double update_seconds = 0;             // median: the gradient's norm and the optimizer
+  MatrixRate matrices;                   // of the matrix optimizer; of no operations without one
+  double linear_product_seconds = 0;     // the linear maps' and the head's products alone
   double attention_product_seconds = 0;  // attention's own matrix products alone
   double attention_seconds = 0;          // attention forward and backward as a whole, alone
   int64_t parameters = 0;
@@ -31,8 +33,8 @@ struct StepBench {
   int64_t resident_peak_bytes = 0;  // of this process
 };
 
-// Runs `warmup` and then `steps` training steps (forward, backward, reduction, clip, AdamW) of the
-// configured model and batch on random tokens, and the same products alone. Collective.
+// Runs `warmup` and then `steps` training steps (forward, backward, reduction, clip, optimizer) of
+// the configured model and batch on random tokens, and the same products alone. Collective.
 //
 //   vocabulary  entries, since no data set is read
 StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, int64_t steps,

@@ -44,17 +44,21 @@ struct Config {
 // Reads a configuration and fills what follows from other keys (run.name, run.dir,
 // model.ffn_width).
 //
-//   text  YAML
-//   name  how messages call it; its stem is the default of run.name if run.dir is not set
-//   sets  the command line's "a.b=c", applied in order over the file
+//   text     YAML
+//   name     how messages call it; its stem is the default of run.name if run.dir is not set
+//   sets     the command line's "a.b=c", applied in order over the file
+//   changes  more of them, which make another configuration of that one: the keys of a family that
+//            they leave are left out, unless they give them
 //
 // A preset applies first, then the keys. Checks types, ranges and unknown keys, not how keys agree:
 // that is validate(). Throws Error (config) that lists every problem with its line.
 Config parse_config(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& sets = {});
+                    const std::vector<std::string>& sets = {},
+                    const std::vector<std::string>& changes = {});
 
 // The same from a file. Throws Error (config) too if it cannot be read.
-Config load_config(const std::string& path, const std::vector<std::string>& sets = {});
+Config load_config(const std::string& path, const std::vector<std::string>& sets = {},
+                   const std::vector<std::string>& changes = {});
 
 // Fills what follows from other keys; for configurations made in code.
 void fill_derived(Config& config);

@@ -34,26 +34,28 @@ class KeyNames {
   std::string prefix_;
 };
 
+std::vector<std::string> keys_of(ModelType family) {
+  KeyNames all;
+  Config config;
+  config.model.type = family;
+  config.visit(all);
+  return all.names;
+}
+
 // The families that do have a key, by its dotted name.
 std::vector<std::string> families_with(const std::string& name) {
   std::vector<std::string> families;
   const auto words = words_of(ModelType{});
   for (size_t i = 0; i < words.size(); ++i) {
-    KeyNames all;
-    Config config;
-    config.model.type = static_cast<ModelType>(i);
-    config.visit(all);
-    if (std::ranges::find(all.names, name) != all.names.end()) families.emplace_back(words[i]);
+    const std::vector<std::string> keys = keys_of(static_cast<ModelType>(i));
+    if (std::ranges::find(keys, name) != keys.end()) families.emplace_back(words[i]);
   }
   return families;
 }
 
 // The right key in the wrong section.
 std::string elsewhere(const std::string& key) {
-  KeyNames all;
-  Config config;
-  config.visit(all);
-  for (const std::string& name : all.names) {
+  for (const std::string& name : keys_of(ModelType::kGpt2)) {
     if (name.ends_with("." + key) || name == key) return name;
   }
   return "";
@@ -89,6 +91,34 @@ void read_compat(const YamlNode& root, Config& config) {
   }
 }
 
+// The family that a document says, by its word or its preset.
+ModelType family_of(const YamlNode& root) {
+  ModelConfig config;
+  const YamlNode* model = root.find("model");
+  if (model == nullptr) return config.type;
+  if (const YamlNode* preset = model->find("preset")) apply_preset(config, preset->value);
+  const YamlNode* type = model->find("type");
+  const auto words = words_of(ModelType{});
+  for (size_t i = 0; type != nullptr && i < words.size(); ++i) {
+    if (type->value == words[i]) config.type = static_cast<ModelType>(i);
+  }
+  return config.type;
+}
+
+// Applies `changes`, and leaves out the keys of the family before that the one after has not.
+void change(YamlNode& root, const std::vector<std::string>& changes) {
+  YamlNode after = root;
+  for (const std::string& set : changes) set_yaml(after, set);
+  const std::vector<std::string> had = keys_of(family_of(root)), has = keys_of(family_of(after));
+  if (YamlNode* model = root.find("model")) {
+    std::erase_if(model->items, [&](const YamlNode& item) {
+      const std::string name = "model." + item.key;
+      return std::ranges::find(had, name) != had.end() && std::ranges::find(has, name) == has.end();
+    });
+  }
+  for (const std::string& set : changes) set_yaml(root, set);
+}
+
 // The last part of the run directory if there is one, else the file's name; of letters that a name
 // may have.
 std::string default_name(const std::string& run_dir, const std::string& file) {
@@ -109,8 +139,9 @@ std::string default_name(const std::string& run_dir, const std::string& file) {
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& sets) {
-  const YamlNode root = parse_sections(text, name, sets);
+                    const std::vector<std::string>& sets, const std::vector<std::string>& changes) {
+  YamlNode root = parse_sections(text, name, sets);
+  if (!changes.empty()) change(root, changes);
   Config config;
   std::vector<std::string> problems;
   const SectionReader::Hint told = hint;
@@ -125,8 +156,9 @@ Config parse_config(const std::string& text, const std::string& name,
   return config;
 }
 
-Config load_config(const std::string& path, const std::vector<std::string>& sets) {
-  return parse_config(read_config_file(path), path, sets);
+Config load_config(const std::string& path, const std::vector<std::string>& sets,
+                   const std::vector<std::string>& changes) {
+  return parse_config(read_config_file(path), path, sets, changes);
 }
 
 void fill_derived(Config& config) {

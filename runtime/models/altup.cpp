@@ -111,4 +111,11 @@ ModelCost Altup::cost() const {
   return cost;
 }
 
+Products Altup::products(int64_t sequences) const {
+  Products products = gpt2_block_products(options_, sequences);
+  products.add(head_product(sequences * options_.context, table_options(options_, keys_).width,
+                            options_.vocabulary));
+  return products;
+}
+
 }  // namespace anabranch

@@ -52,6 +52,7 @@ class Altup final : public Model {
                 DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
+  [[nodiscard]] Products products(int64_t sequences) const override;
 
   [[nodiscard]] bool masks_documents() const override { return true; }
 

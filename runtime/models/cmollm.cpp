@@ -236,4 +236,28 @@ ModelCost Cmollm::cost() const {
   return cost;
 }
 
+Products Cmollm::products(int64_t sequences) const {
+  const int64_t rows = sequences * options_.context, N = keys_.streams;
+  const int64_t spans = std::ssize(spans_);
+  Products products = gpt2_block_products(options_, pipeline() ? N * sequences : sequences);
+  if (pipeline()) {
+    const StreamSpan& span = spans_.front();
+    const StreamExpand& expand = span.expand.front();
+    if (expand.plain) {
+      products.add(
+          product_of("expand", expand.plain->weight, rows, spans * N, ProductRole::kFrontEnd));
+    }
+    expand.front.add_products(products, rows, spans * N);
+    span.weights.add_products(products, rows, spans);
+    products.add(product_of("merge mix", span.mix.weight, rows, spans));
+    products.add(product_of("merge projection", span.proj.weight, rows, spans));
+  } else {
+    std::erase_if(products.linear,
+                  [](const Product& p) { return p.name.starts_with("feed-forward"); });
+    layers_.front().ffn.add_products(products, rows, options_.layers);
+  }
+  products.add(head_product(rows, options_.width, options_.vocabulary));
+  return products;
+}
+
 }  // namespace anabranch

@@ -49,6 +49,7 @@ class Cmollm final : public Model {
                 DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
+  [[nodiscard]] Products products(int64_t sequences) const override;
 
   [[nodiscard]] bool looks_ahead() const override { return !has_causal_mode(); }
 

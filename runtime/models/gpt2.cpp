@@ -61,4 +61,10 @@ Tensor Gpt2::decode(const Tensor& ids, std::span<const int64_t> new_tokens, Deco
   return head_.last_logits(ln_f_(x).value(), new_tokens);
 }
 
+Products Gpt2::products(int64_t sequences) const {
+  Products products = gpt2_block_products(options_, sequences);
+  products.add(head_product(sequences * options_.context, options_.width, options_.vocabulary));
+  return products;
+}
+
 }  // namespace anabranch

@@ -30,6 +30,8 @@ class Gpt2 final : public Model {
 
   [[nodiscard]] ModelCost cost() const override { return gpt2_cost(options_); }
 
+  [[nodiscard]] Products products(int64_t sequences) const override;
+
   [[nodiscard]] bool masks_documents() const override { return true; }
 
   [[nodiscard]] int64_t context() const override { return options_.context; }

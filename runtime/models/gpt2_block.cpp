@@ -91,6 +91,21 @@ Var Gpt2Tables::operator()(Tape* tape, const Tensor& ids, std::span<const int64_
                    &positions);
 }
 
+Products gpt2_block_products(const Gpt2Options& o, int64_t sequences) {
+  const int64_t rows = sequences * o.context, C = o.width, F = o.ffn_width, L = o.layers;
+  Products products;
+  products.add({"qkv", rows, C, 3 * C, 1, L});
+  products.add({"projection", rows, C, C, 1, L});
+  products.add({"feed-forward in", rows, C, F, 1, L});
+  products.add({"feed-forward out", rows, F, C, 1, L});
+  products.add_attention({"attention", sequences, o.heads, o.context, C / o.heads, 0, 0, L});
+  return products;
+}
+
+Product head_product(int64_t rows, int64_t width, int64_t vocabulary) {
+  return {"head", rows, width, vocabulary, 1, 1, ProductRole::kHead};
+}
+
 ModelCost gpt2_cost(const Gpt2Options& options) {
   const double L = static_cast<double>(options.layers), C = static_cast<double>(options.width);
   const auto T = static_cast<double>(options.context), F = static_cast<double>(options.ffn_width);

@@ -129,6 +129,11 @@ struct Gpt2Tables {
   }
 };
 
+// The products of the dense model's blocks on `sequences` whole sequences, without its head; and
+// of a head that reads `width` columns.
+Products gpt2_block_products(const Gpt2Options& options, int64_t sequences);
+Product head_product(int64_t rows, int64_t width, int64_t vocabulary);
+
 // The arithmetic and parameters of the dense model, for families that replace parts of it.
 ModelCost gpt2_cost(const Gpt2Options& options);
 

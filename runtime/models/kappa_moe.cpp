@@ -207,4 +207,40 @@ ModelCost KappaMoe::cost() const {
   return cost;
 }
 
+Products KappaMoe::products(int64_t sequences) const {
+  const int64_t rows = sequences * options_.context;
+  int64_t dense = 0, mixtures = 0, gates = 0;
+  const KappaBlock *of_dense = nullptr, *of_mixture = nullptr, *of_gate = nullptr;
+  for (const KappaBlock& block : blocks_) {
+    (block.mixture ? mixtures : dense) += 1;
+    (block.mixture ? of_mixture : of_dense) = &block;
+    if (!block.attn.value_gate) continue;
+    ++gates;
+    of_gate = &block;
+  }
+  constexpr ProductRole kFrontEnd = ProductRole::kFrontEnd;
+  const KappaAttention& attn = blocks_.front().attn;
+  Products products;
+  products.add(product_of("qkv", attn.qkv.weight, rows, options_.layers));
+  if (of_gate != nullptr) {
+    products.add(product_of("value gate", *of_gate->attn.value_gate, rows, gates, kFrontEnd));
+  }
+  products.add(product_of("projection", attn.proj.weight, rows, options_.layers));
+  if (of_dense != nullptr) {
+    products.add(product_of("feed-forward in", of_dense->dense->in.weight, rows, dense));
+    products.add(product_of("feed-forward out", of_dense->dense->out.weight, rows, dense));
+  }
+  if (of_mixture != nullptr) {
+    const KappaMixture& m = *of_mixture->mixture;
+    const int64_t slots = rows * keys_.top_k;
+    products.add(product_of("router", m.router.weight, rows, mixtures, kFrontEnd));
+    products.add(product_of("experts in", m.in, slots, mixtures));
+    products.add(product_of("experts out", m.out, slots, mixtures));
+  }
+  products.add(product_of("head", lm_head_, rows, 1, ProductRole::kHead));
+  products.add_attention({"attention", sequences, options_.heads, options_.context,
+                          options_.width / options_.heads, 0, 0, options_.layers});
+  return products;
+}
+
 }  // namespace anabranch

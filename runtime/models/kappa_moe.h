@@ -38,6 +38,7 @@ class KappaMoe final : public Model {
                 DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
+  [[nodiscard]] Products products(int64_t sequences) const override;
 
   [[nodiscard]] size_t measure_places(int64_t /*sequences*/) const override {
     return figures_.places();

@@ -11,6 +11,7 @@
 #include "core/ops/cached_attention.h"
 #include "core/ops/prefix_mean.h"
 #include "runtime/models/measures.h"
+#include "runtime/models/products.h"
 
 namespace anabranch {
 
@@ -125,6 +126,9 @@ class Model {
   [[nodiscard]] virtual bool masks_documents() const { return false; }
 
   [[nodiscard]] virtual ModelCost cost() const = 0;
+  // The matrix products of a forward of `sequences` whole sequences in training; where rows choose
+  // experts, evenly. Attention counts windows as full.
+  [[nodiscard]] virtual Products products(int64_t sequences) const = 0;
   [[nodiscard]] virtual int64_t context() const = 0;
   [[nodiscard]] virtual int64_t vocabulary() const = 0;
 };

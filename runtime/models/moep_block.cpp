@@ -166,6 +166,36 @@ Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& 
   return o.value().empty() ? ln_post_(x) : ln_post_.add(x, o).norm;
 }
 
+Products MoepBlock::products(int64_t sequences, int64_t layers) const {
+  const MoepOptions& o = options_;
+  const int64_t rows = sequences * o.context, E = o.experts();
+  const int64_t pool = o.pool_sequences() * o.context;
+  const int64_t held = o.keys.select == Selection::kTokenChoice
+                           ? rows * o.choices() / E
+                           : rows_per_expert(o.keys.capacity, pool, E) * (rows / pool);
+  constexpr ProductRole kFrontEnd = ProductRole::kFrontEnd;
+  Products products;
+  if (dense_) {
+    dense_->add_products(products, "", rows, layers);
+    products.add_attention(
+        {"attention", sequences, o.heads, o.context, o.width / o.heads, 0, 0, layers});
+  }
+  products.add(product_of("router", router_.weight, rows, layers, kFrontEnd));
+  if (predictor_) {
+    products.add(product_of("predictor", predictor_->hidden.weight, rows, layers, kFrontEnd));
+    products.add(product_of("predictor out", predictor_->out.weight, rows, layers, kFrontEnd));
+  }
+  products.add(product_of("down", down_.weight, rows, layers));
+  experts_.front().add_products(products, "experts ", held, layers * E);
+  products.add(product_of("up", up_.weight, held, layers * E));
+  const int64_t heads = o.keys.expert_heads;
+  for (const int64_t window : o.keys.windows) {
+    products.add_attention({"experts attention", sequences, heads, held / sequences,
+                            o.keys.expert_width / heads, 0, o.keys.windowed ? window : 0, layers});
+  }
+  return products;
+}
+
 size_t MoepBlock::place(int64_t pool, int64_t expert) const {
   return static_cast<size_t>(1 + (pool * options_.layers + layer_) * options_.experts() + expert);
 }

@@ -69,6 +69,9 @@ class MoepBlock {
   // x [B T, C]
   Var operator()(const Var& x, const MoepPass& pass);
 
+  // Of `layers` such blocks on `sequences` whole sequences.
+  [[nodiscard]] Products products(int64_t sequences, int64_t layers) const;
+
   // Moves the thresholds on by the k-th scores of the pools of a step.
   void end_step(const Measures& measures);
 

@@ -169,4 +169,10 @@ ModelCost MoepMsit::cost() const {
   return cost;
 }
 
+Products MoepMsit::products(int64_t sequences) const {
+  Products products = blocks_.front().products(sequences, options_.layers);
+  products.add(product_of("head", tokens_, sequences * options_.context, 1, ProductRole::kHead));
+  return products;
+}
+
 }  // namespace anabranch

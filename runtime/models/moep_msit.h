@@ -44,6 +44,7 @@ class MoepMsit final : public Model {
                 DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
+  [[nodiscard]] Products products(int64_t sequences) const override;
 
   [[nodiscard]] bool looks_ahead() const override;
   // The sum of the auxiliary losses; then the k-th score of each pool of the step, layer, expert.

@@ -142,4 +142,15 @@ ModelCost Parascale::cost() const {
   return cost;
 }
 
+Products Parascale::products(int64_t sequences) const {
+  const int64_t P = keys_.streams, C = options_.width, rows = sequences * options_.context;
+  Products products = gpt2_block_products(options_, P * sequences);
+  if (P > 1) {
+    for (AttentionProduct& p : products.attention) p.before = keys_.prefix;
+    weights_.add_products(products, rows, 1);
+  }
+  products.add(head_product(rows, C, options_.vocabulary));
+  return products;
+}
+
 }  // namespace anabranch

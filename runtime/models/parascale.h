@@ -55,6 +55,7 @@ class Parascale final : public Model {
                 DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
   [[nodiscard]] ModelCost cost() const override;
+  [[nodiscard]] Products products(int64_t sequences) const override;
 
   [[nodiscard]] int64_t context() const override { return options_.context; }
 

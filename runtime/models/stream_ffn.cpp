@@ -79,6 +79,23 @@ Var FrontEnd::operator()(const Var& u, const StreamContext& context) {
   AB_FAIL("unknown gate variant ", static_cast<int>(variant));
 }
 
+void FrontEnd::add_products(Products& products, int64_t rows, int64_t count) const {
+  constexpr ProductRole kRole = ProductRole::kFrontEnd;
+  const auto add = [&](const char* name, const std::optional<Linear>& part) {
+    if (part) products.add(product_of(name, part->weight, rows, count, kRole));
+  };
+  add("gate feature", feature);
+  add("gate", gate);
+  if (slices) {  // each head reads columns of its own from every row
+    const int64_t D = slices->shape[-1];
+    products.add({"gate slices", rows, D, D, 1, slices->shape[0] * count, kRole});
+  }
+  add("gate squeeze", squeeze);
+  add("gate excite", excite);
+  add("gate scales", scales);
+  add("gate fuse", fuse);
+}
+
 MeanForm mean_form(const CmollmKeys& keys) {
   switch (keys.ctx) {
     case GateContext::kEma:
@@ -134,6 +151,14 @@ Var StreamFfn::operator()(const Var& u, const StreamContext& context) {
                          ? stream_gelu_mix(s, g, streams, stream_bias)
                          : gelu(stream_linear(s, g, streams, stream_bias, order), GeluForm::kTanh);
   return context.balance(down(hidden), g);
+}
+
+void StreamFfn::add_products(Products& products, int64_t rows, int64_t count) const {
+  front.add_products(products, rows, count);
+  products.add(product_of("router", router.weight, rows, count, ProductRole::kFrontEnd));
+  // Every stream has every row.
+  products.add({"streams", rows, streams.shape[2], streams.shape[1], 1, streams.shape[0] * count});
+  products.add(product_of("feed-forward out", down.weight, rows, count));
 }
 
 }  // namespace anabranch

@@ -49,6 +49,8 @@ struct FrontEnd {
   FrontEnd(const std::string& prefix, int64_t width, const CmollmKeys& keys);
 
   Var operator()(const Var& u, const StreamContext& context);
+  // Those of `count` calls, to `products`.
+  void add_products(Products& products, int64_t rows, int64_t count) const;
 
   void visit(const auto& f) {
     if (norm) norm->visit(f);
@@ -89,6 +91,8 @@ struct StreamFfn {
   StreamFfn(const std::string& prefix, const Gpt2Options& options, const CmollmKeys& keys);
 
   Var operator()(const Var& u, const StreamContext& context);
+  // Those of `count` calls, to `products`.
+  void add_products(Products& products, int64_t rows, int64_t count) const;
 
   void visit(const auto& f) {
     front.visit(f);

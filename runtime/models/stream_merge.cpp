@@ -23,6 +23,12 @@ Var StreamWeights::operator()(const Var& folded) {
   return softmax(score(form == Form::kSilu ? sigmoid_gate(h, h) : gelu(h, GeluForm::kTanh)));
 }
 
+void StreamWeights::add_products(Products& products, int64_t rows, int64_t count) const {
+  constexpr ProductRole kRole = ProductRole::kFrontEnd;
+  if (hidden) products.add(product_of("merge hidden", hidden->weight, rows, count, kRole));
+  products.add(product_of("merge score", score.weight, rows, count, kRole));
+}
+
 std::vector<int64_t> repeat_counts(std::span<const int64_t> new_tokens, int64_t streams) {
   std::vector<int64_t> all;
   for (int64_t p = 0; p < streams; ++p) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/nn/layers.h"
+#include "runtime/models/products.h"
 
 namespace anabranch {
 
@@ -24,6 +25,9 @@ struct StreamWeights {
 
   // The weights [rows, P] of folded streams [rows, P * C].
   Var operator()(const Var& folded);
+
+  // Those of `count` calls, to `products`.
+  void add_products(Products& products, int64_t rows, int64_t count) const;
 
   void visit(const auto& f) {
     if (hidden) hidden->visit(f);

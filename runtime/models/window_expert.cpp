@@ -94,4 +94,12 @@ Var WindowBlock::operator()(const Var& x, int64_t batch, const Tensor& positions
   return ln_3.add(h, out(swiglu(in(u)))).norm;
 }
 
+void WindowBlock::add_products(Products& products, const std::string& name, int64_t rows,
+                               int64_t count) const {
+  products.add(product_of(name + "qkv", qkv.weight, rows, count));
+  products.add(product_of(name + "projection", proj.weight, rows, count));
+  products.add(product_of(name + "feed-forward in", in.weight, rows, count));
+  products.add(product_of(name + "feed-forward out", out.weight, rows, count));
+}
+
 }  // namespace anabranch

@@ -12,6 +12,7 @@
 #include "core/nn/layers.h"
 #include "core/ops/expert_choice.h"
 #include "runtime/config/family_config.h"
+#include "runtime/models/products.h"
 
 namespace anabranch {
 
@@ -62,6 +63,9 @@ struct WindowBlock {
   // x [N, C] of `batch` equal sequences; positions [N]; first_key as in attention().
   Var operator()(const Var& x, int64_t batch, const Tensor& positions,
                  const Tensor& first_key = {});
+
+  // Its linear maps of `count` calls, to `products`; their names begin with `name`.
+  void add_products(Products& products, const std::string& name, int64_t rows, int64_t count) const;
 
   void visit(const auto& f) {
     ln_1.visit(f);

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -78,13 +79,83 @@ TEST_F(BenchTest, StepTimesAWholeStep) {
       step, {"threads", "parameters", "step_seconds", "step_seconds_min", "step_seconds_max",
              "tokens_per_second", "flop_per_second", "product_seconds", "linear_product_seconds",
              "attention_product_seconds", "attention_seconds", "product_share", "reduction_hidden",
-             "pool_peak_bytes", "resident_peak_bytes"});
+             "optimizer_seconds", "optimizer_share", "pool_peak_bytes", "resident_peak_bytes"});
   const auto figure = [&](const char* key) { return step[key].get<double>(); };
   EXPECT_DOUBLE_EQ(figure("product_seconds"),
                    figure("linear_product_seconds") + figure("attention_product_seconds"));
   EXPECT_DOUBLE_EQ(figure("product_share"), figure("product_seconds") / figure("step_seconds"));
   EXPECT_DOUBLE_EQ(figure("tokens_per_second"), 64 / figure("step_seconds"));
   EXPECT_EQ(bench("step run.yaml --vocab 50 --warmup 0 --steps 1", kTwoRanks)["ranks"], 2);
+}
+
+// What makes run.yaml a small model of each family.
+const std::map<std::string, std::vector<std::string>> kFamilies{
+    {"gpt2", {"attention in documents forward"}},
+    {"cmollm", {"streams dw", "stream_linear backward", "softmax forward"}},
+    {"cmollm --set model.mode=pipeline",
+     {"expand y", "merge projection dx", "mix_streams forward"}},
+    {"cmollm --set model.variant=adaptive", {"gate feature dx", "adaptive_gate backward"}},
+    {"parascale", {"merge hidden y", "with_prefix backward", "fold_streams forward"}},
+    {"altup", {"altup_correct backward"}},
+    {"kappa_moe --set model.moe_first=1",
+     {"experts in dw", "router y", "kappa_swiglu forward", "swiglu of the experts backward",
+      "top_k_route forward", "qk_norm backward"}},
+    {"moep_msit --set model.expert_width=24 --set model.windows=[5,3]",
+     {"experts qkv y", "up dx", "experts attention, window 5 forward", "expert_choice",
+      "combine_rows backward"}},
+};
+
+TEST_F(BenchTest, EveryFamilyHasProductsAndOps) {
+  for (const auto& [family, names] : kFamilies) {
+    const std::string sets = " run.yaml --vocab 50 --set model.type=" + family;
+    const Json step = bench("step" + sets + " --warmup 0 --steps 1");
+    expect_positive(step, {"linear_product_seconds", "attention_product_seconds",
+                           "attention_seconds", "product_share", "optimizer_seconds"});
+    EXPECT_FALSE(step.contains("matrix_optimizer"));
+    const Json ops = bench("ops" + sets + " --repeats 1");
+    std::vector<std::string> found;
+    for (const Json& op : ops["ops"]) {
+      found.push_back(op["op"]);
+      expect_positive(op, {"seconds", "bytes_per_second"});
+    }
+    for (const std::string& name : names) EXPECT_THAT(found, testing::Contains(name)) << family;
+  }
+}
+
+TEST_F(BenchTest, StepTellsTheMatrixOptimizersRate) {
+  for (const std::string matrix : {"muon", "aurora"}) {
+    const std::string arguments =
+        "step run.yaml --vocab 50 --warmup 0 --steps 1 --set optim.clip=0"
+        " --set optim.matrix=" +
+        matrix;
+    expect_positive(bench(arguments)["matrix_optimizer"],
+                    {"flop_per_second", "bare_flop_per_second", "of_bare", "seconds"});
+    expect_text(arguments, "its matrix products");
+  }
+}
+
+TEST_F(BenchTest, StepTakesTurnsWithAnotherConfiguration) {
+  const std::string cmollm =
+      "step run.yaml --vocab 50 --set model.type=cmollm --set model.streams=3 --pairs 6 ";
+  const Json same = bench(cmollm + "--against run.seed=5");
+  EXPECT_EQ(same["pairs"], 6);
+  EXPECT_EQ(same["macs_ratio"], 1);
+  EXPECT_EQ(same["first"]["parameters"], same["second"]["parameters"]);
+  EXPECT_EQ(same["first"]["all_seconds"].size(), 6U);
+  expect_positive(same, {"time_ratio", "time_ratio_low", "time_ratio_high", "pool_peak_bytes"});
+  EXPECT_LE(same["time_ratio_low"], same["time_ratio"]);
+  EXPECT_GE(same["time_ratio_high"], same["time_ratio"]);
+  EXPECT_GE(same["confidence"], 0.95);
+
+  // Of another family, which has no streams; and of other sizes.
+  const Json dense = bench(cmollm + "--against model.type=gpt2 --against model.width=16");
+  EXPECT_GT(dense["macs_ratio"], 2);
+  EXPECT_EQ(dense["second"]["macs_per_token"], 2 * 12 * 16 * 16 + 50 * 16 + 2 * 2 * 16 * 8.5);
+  expect_text(cmollm + "--against model.type=gpt2", "time ratio");
+  EXPECT_EQ(
+      run("bench " + cmollm + "--against model.type=gpt2 --against model.streams=2").exit_code, 78);
+  EXPECT_EQ(run("bench " + cmollm + "--against parallel.threads=1").exit_code, 64);
+  EXPECT_EQ(run("bench step run.yaml --pairs 6").exit_code, 64);
 }
 
 TEST_F(BenchTest, OpsTimesEveryOpInBothTypes) {

@@ -147,6 +147,8 @@ class Plain final : public Model {
     return {};
   }
 
+  [[nodiscard]] Products products(int64_t /*sequences*/) const override { return {}; }
+
   [[nodiscard]] ModelCost cost() const override { return {}; }
 
   [[nodiscard]] int64_t context() const override { return 0; }

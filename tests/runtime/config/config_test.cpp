@@ -142,6 +142,29 @@ TEST(Config, SetWinsAndIsCheckedTheSame) {
   EXPECT_EQ(parse_config("", "c.yaml", {"data.sources=[{name: x}]"}).data.sources[0].name, "x");
 }
 
+TEST(Config, ChangesMakeAnotherOfAnyFamily) {
+  const std::string text = "model: {type: cmollm, streams: 8, width: 32, dropout: 0.1}\n";
+  const Config changed = parse_config(text, "c.yaml", {"model.layers=3"}, {"model.type=gpt2"});
+  EXPECT_EQ(changed.model.type, ModelType::kGpt2);
+  EXPECT_EQ(changed.model.layers, 3);
+  EXPECT_EQ(changed.model.gpt2.dropout, 0.1);  // both have it
+  EXPECT_EQ(changed.model.ffn_width, 128);
+  EXPECT_EQ(changed.model.cmollm, CmollmKeys{});
+  const Config wider = parse_config(text, "c.yaml", {}, {"model.width=64", "optim.lr=2"});
+  EXPECT_EQ(wider.model.cmollm.streams, 8);
+  EXPECT_EQ(wider.model.ffn_width, 256);
+  EXPECT_EQ(wider.optim.lr, 2);
+  // A preset says the family too.
+  EXPECT_EQ(parse_config("model: {preset: cmollm-2core, streams: 8}\n", "c.yaml", {},
+                         {"model.preset=altup-2core"})
+                .model.type,
+            ModelType::kAltup);
+  // What a change gives itself is checked, and what nobody has.
+  EXPECT_THROW(parse_config(text, "c.yaml", {}, {"model.type=gpt2", "model.streams=2"}), Error);
+  EXPECT_THROW(
+      parse_config("model: {type: cmollm, strems: 8}\n", "c.yaml", {}, {"model.type=gpt2"}), Error);
+}
+
 TEST(Config, PresetFirstThenKeys) {
   const Config config = parse_config("model: {layers: 3, preset: gpt2-350m}\n", "c.yaml");
   EXPECT_EQ(config.model.layers, 3);
