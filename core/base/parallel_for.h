@@ -39,4 +39,18 @@ void parallel_for(int64_t n, int64_t grain, RangeBody body);
 void set_thread_count(int threads);
 [[nodiscard]] int thread_count();
 
+// Leaves work of this thread to it alone for as long as it lives.
+class OneThread {
+ public:
+  OneThread() { set_thread_count(1); }
+
+  ~OneThread() { set_thread_count(before_); }
+
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = thread_count();
+};
+
 }  // namespace anabranch

@@ -2,8 +2,9 @@
 //
 //   dx[r] = dy[r] w_e,   dw_e (+)= sum over the rows r of group e of dy[r]^T x[r]
 //
-// Sums are float whatever the type (double for float64). Rows are not padded: a group may be empty
-// (its dw is zero), or have them all.
+// Sums are float whatever the type (double for float64). A group may be empty (its dw is zero), or
+// have all rows. y and dx of a row do not depend on the other rows, nor anything on the number of
+// threads.
 #pragma once
 
 #include "core/autograd/tape.h"

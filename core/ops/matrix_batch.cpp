@@ -41,19 +41,6 @@ constexpr int64_t kOneThread = 1 << 18;
 constexpr int64_t kGrain = 1 << 14;
 constexpr int64_t kRowGrain = 16;
 
-class OneThread {
- public:
-  OneThread() { set_thread_count(1); }
-
-  ~OneThread() { set_thread_count(before_); }
-
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_ = thread_count();
-};
-
 template <class A>
 struct Factors {
   A new_m, momentum, grad_scale, rate, decay;  // new_m: 1 - momentum
@@ -186,14 +173,14 @@ void dispatch_accumulator(const Tensor& t, const F& f) {
 }  // namespace
 
 void each_matrix(const MatrixBatch& batch, const std::function<void(int64_t)>& body) {
-  if (batch.rows * batch.cols > kOneThread) {
-    for (int64_t i = 0; i < batch.count; ++i) body(i);
-    return;
-  }
-  parallel_for(batch.count, 1, [&](int64_t begin, int64_t end) {
-    const OneThread alone;
+  const int64_t threads = thread_count();
+  int64_t alone = batch.count;
+  if (batch.rows * batch.cols > kOneThread) alone -= alone % threads;
+  parallel_for(alone, 1, [&](int64_t begin, int64_t end) {
+    const OneThread one;
     for (int64_t i = begin; i < end; ++i) body(i);
   });
+  for (int64_t i = alone; i < batch.count; ++i) body(i);
 }
 
 void momentum_direction(Tensor& v, const Tensor& m, const Tensor& grad, const MatrixStep& step) {

@@ -47,9 +47,9 @@ void check_matrix_state(const char* op, const MatrixState& state, DType compute)
 
 namespace cpu {
 
-// Calls body(i) for every matrix: small ones at once, each on one thread; others one by one, on
-// all threads. Which it is depends on the shape alone, so a matrix gives the same alone as among
-// others, and a small one the same for any number of threads.
+// Calls body(i) for every matrix: as many at once as there are threads, each on one of them; what
+// is left of large ones one by one, on all threads. What body computes must not depend on the
+// number of threads.
 void each_matrix(const MatrixBatch& batch, const std::function<void(int64_t)>& body);
 
 // v of one matrix; leaves m as it is.

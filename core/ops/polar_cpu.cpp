@@ -1,9 +1,10 @@
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "core/base/build.h"
 #include "core/base/parallel_for.h"
-#include "core/ops/gemm.h"
+#include "core/ops/gemm_tiles.h"
 #include "core/ops/matrix_batch.h"
 #include "core/ops/polar.h"
 #include "core/ops/squared_norm.h"
@@ -68,39 +69,43 @@ class Products {
  public:
   using A = Accumulator<T>;
 
-  explicit Products(const MatrixBatch& m) : tall_(m.rows > m.cols), long_(m.longer()) {
-    short_ = m.shorter();
-  }
+  Products(const MatrixBatch& m, std::shared_ptr<Pool> pool)
+      : tall_(m.rows > m.cols), long_(m.longer()), short_(m.shorter()), pool_(std::move(pool)) {}
 
   // X X^T, or X^T X of a tall X
   void gram(A* to, const T* x) const {
-    gemm<T, A>(to, x, x,
-               {.m = short_, .n = short_, .k = long_, .transpose_a = tall_, .transpose_b = !tall_});
+    product(to, x, x,
+            {.m = short_, .n = short_, .k = long_, .transpose_a = tall_, .transpose_b = !tall_});
   }
 
   void square(A* to, const T* gram) const {
-    gemm<T, A>(to, gram, gram, {.m = short_, .n = short_, .k = short_});
+    product(to, gram, gram, {.m = short_, .n = short_, .k = short_});
   }
 
   // B X, or X B of a tall X
   void apply(A* to, const T* b, const T* x) const {
     if (tall_) {
-      gemm<T, A>(to, x, b, {.m = long_, .n = short_, .k = short_});
+      product(to, x, b, {.m = long_, .n = short_, .k = short_});
     } else {
-      gemm<T, A>(to, b, x, {.m = short_, .n = long_, .k = short_});
+      product(to, b, x, {.m = short_, .n = long_, .k = short_});
     }
   }
 
  private:
+  void product(A* to, const T* a, const T* b, const GemmShape& shape) const {
+    gemm_tiles<T, A>({{to, a, b, shape}}, pool_);
+  }
+
   bool tall_;
   int64_t long_, short_;
+  std::shared_ptr<Pool> pool_;
 };
 
 // float32 or float64: X in `out` and a buffer by turns, so that the last one is in `out`.
 template <class A>
 void iterate(Tensor& out, const Tensor& in, const MatrixBatch& m, const PolarForm& form, A inverse,
              A /*type*/) {
-  const Products<A> products(m);
+  const Products<A> products(m, out.pool());
   const int64_t side = m.shorter();
   Tensor other = out.like("polar"), a = out.like({side, side}, out.dtype(), "polar"),
          b = out.like({side, side}, out.dtype(), "polar");
@@ -124,7 +129,7 @@ void iterate(Tensor& out, const Tensor& in, const MatrixBatch& m, const PolarFor
              float inverse, Bf16 /*type*/) {
   auto* product = out.data<float>();
   if (form.iterations.empty()) return scaled(product, in.data<float>(), in.count(), inverse);
-  const Products<Bf16> products(m);
+  const Products<Bf16> products(m, out.pool());
   const int64_t side = m.shorter(), n = in.count();
   Tensor of_x = out.like(out.shape(), DType::kBF16, "polar"),
          of_gram = out.like({side, side}, DType::kBF16, "polar"),

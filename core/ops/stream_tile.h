@@ -9,8 +9,9 @@
 
 namespace anabranch::cpu {
 
-// Rows of a tile: enough for a product to run at full speed.
-inline constexpr int64_t kStreamRows = 1024;
+// Rows of a tile: enough for a product to run at full speed, and for what a tile does beside its
+// products to be little. The gradients of kernels are read and written once a tile.
+inline constexpr int64_t kStreamRows = 2048, kStreamGradRows = 4096, kStreamGeluRows = 1024;
 
 // y[r] (+)= g[r * stride] x[r] for rows of n elements.
 template <class To, class From>
@@ -55,9 +56,9 @@ struct Tile {
   const A* b;  // [N, F]
 
   Tile(const Tensor& s_all, const Tensor& g_all, const Tensor& w_all, const Tensor& b_all,
-       int64_t begin)
+       int64_t begin, int64_t most)
       : first(begin),
-        rows(std::min(kStreamRows, s_all.dim(0) - begin)),
+        rows(std::min(most, s_all.dim(0) - begin)),
         C(s_all.dim(1)),
         F(w_all.dim(1)),
         N(w_all.dim(0)),
@@ -94,9 +95,9 @@ A* sums_of(T* rows_of_output, Tensor& buffer) {
 }
 
 template <class T>
-Tensor sum_buffer(const Tensor& like, int64_t width) {
+Tensor sum_buffer(const Tensor& like, int64_t rows, int64_t width) {
   using A = Accumulator<T>;
-  return like.like({std::is_same_v<T, A> ? 0 : kStreamRows, width}, kDTypeOf<A>, "stream sums");
+  return like.like({std::is_same_v<T, A> ? 0 : rows, width}, kDTypeOf<A>, "stream sums");
 }
 
 }  // namespace anabranch::cpu

@@ -65,9 +65,9 @@ TEST(GroupedLinear, LowerPrecisionIsNearFloat64) {
   }
 }
 
-// A group of this size is one product of all threads, beside one that is not.
+// Groups of more rows and columns than a tile, whole and not, and one of few rows.
 TEST(GroupedLinear, ALargeGroupIsALinearMap) {
-  constexpr int64_t kRows = 1100, kWidth = 4096;
+  constexpr int64_t kRows = 2500, kWidth = 1300;
   const Results got = run(DType::kF32, {{0, kRows, kRows + 3}}, kWidth);
   const Tensor x = test::random({kRows + 3, kWidth}, 2, DType::kBF16);
   const Tensor ws = test::random({2, 33, kWidth}, 1, DType::kBF16);
@@ -80,13 +80,73 @@ TEST(GroupedLinear, ALargeGroupIsALinearMap) {
   test::expect_near(got.y.view(kRows * 33, {3, 33}), test::values(last.value()), near, "last");
 }
 
-TEST(GroupedLinear, SmallGroupsDoNotDependOnTheNumberOfThreads) {
+TEST(GroupedLinear, DoesNotDependOnTheNumberOfThreads) {
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
-    Param w = param("w", test::random({5, 33, 70}, 1, type));
-    const Groups groups{{0, 3, 90, 90, 91, 200}};
-    const auto op = [&](const Var& x) { return grouped_linear(x, w, groups); };
-    test::expect_threads_agree(op, test::random({200, 70}, 2, type), {&w});
+    for (const Groups& groups : {Groups{{0, 3, 90, 90, 91, 200}}, Groups{{0, 0, 0, 2100}}}) {
+      Param w = param("w", test::random({groups.count(), 33, 1300}, 1, type));
+      const auto op = [&](const Var& x) { return grouped_linear(x, w, groups); };
+      test::expect_threads_agree(op, test::random({groups.rows(), 1300}, 2, type), {&w});
+    }
   }
+}
+
+// y and dx of rows [begin, end) of x, as a group of their own behind one of the first `before`.
+struct Part {
+  Tensor x, dy;
+  Param& w;
+
+  [[nodiscard]] Tensor rows(const Tensor& t, int64_t begin, int64_t end) const {
+    return t.view(begin * t.dim(1), {end - begin, t.dim(1)});
+  }
+
+  [[nodiscard]] Tensor cut(const Tensor& t, int64_t begin, int64_t end, int64_t before) const {
+    Tensor part = t.like({before + end - begin, t.dim(1)}, t.dtype(), "part");
+    rows(part, 0, before).copy_from(rows(t, 0, before));
+    rows(part, before, part.dim(0)).copy_from(rows(t, begin, end));
+    return part;
+  }
+
+  [[nodiscard]] Results run(int64_t begin, int64_t end, int64_t before) const {
+    const int64_t all = before + end - begin;
+    const auto op = [&](const Var& v) { return grouped_linear(v, w, {{0, before, all}}); };
+    const test::OpRun got =
+        test::run_op(op, cut(x, begin, end, before), {&w}, cut(dy, begin, end, before));
+    return {rows(got.y, before, all).clone(), rows(got.dx, before, all).clone(), {}};
+  }
+};
+
+TEST(GroupedLinear, ARowDoesNotDependOnItsNeighbours) {
+  constexpr int64_t kRows = 1100, kWidth = 900;  // more than a tile's, and than an inner block's
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    Param w = param("w", test::random({2, 33, kWidth}, 1, type));
+    const Part part{test::random({kRows, kWidth}, 2, type), test::random({kRows, 33}, 3, type), w};
+    const Results whole = part.run(0, kRows, 0);
+    for (const auto& [begin, end] :
+         {std::pair(0, 1), {7, 8}, {1099, 1100}, {5, 20}, {5, 22}, {300, 400}, {3, 1060}}) {
+      for (const int64_t before : {0, 1, 40}) {
+        const Results got = part.run(begin, end, before);
+        EXPECT_TRUE(test::same_bytes(got.y, part.rows(whole.y, begin, end)))
+            << begin << " to " << end << " " << name_of(type);
+        EXPECT_TRUE(test::same_bytes(got.dx, part.rows(whole.dx, begin, end)))
+            << begin << " to " << end << " " << name_of(type);
+      }
+    }
+  }
+}
+
+TEST(GroupedLinear, FewRowsAccumulate) {
+  Param w = param("w", test::random({2, 40, 70}, 1, DType::kF32));
+  const Tensor x = test::random({5, 70}, 2, DType::kF32);
+  const Groups groups{{0, 2, 5}};
+  const auto op = [&](const Var& v) { return grouped_linear(v, w, groups); };
+  const test::OpRun once = test::run_op(op, x, {&w});
+  Tape tape;
+  const Var leaf = tape.input(x), y = op(leaf);
+  tape.give(leaf, once.dx.clone());
+  tape.backward(y, test::random(y.shape(), 99, y.dtype()));
+  std::vector<double> want = test::values(once.dx);
+  for (double& v : want) v *= 2;
+  test::expect_near(tape.take_grad(leaf), want, test::op_tolerance(DType::kF32), "dx");
 }
 
 TEST(GroupedLinear, NoRowsAtAll) {

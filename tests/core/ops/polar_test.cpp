@@ -102,18 +102,21 @@ TEST(Polar, AMatrixGivesTheSameAloneAsAmongOthersAndInPlace) {
   }
 }
 
-TEST(Polar, ASmallMatrixDoesNotDependOnTheNumberOfThreads) {
+TEST(Polar, AMatrixDoesNotDependOnTheNumberOfThreads) {
   const int threads = thread_count();
-  for (const int64_t S : {1, 3}) {
-    const Tensor x = test::random({S, 256, 1024}, 1, DType::kF32);
+  // One matrix, fewer than threads, and a whole round of them and one more.
+  for (const auto& [S, rows, cols] :
+       {std::tuple(1, 256, 1024), {3, 256, 1024}, {1, 1030, 600}, {3, 530, 600}}) {
+    const Tensor x = test::random({S, rows, cols}, 1, DType::kF32);
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       std::vector<std::vector<double>> all;
-      for (const int count : {1, 2}) {
+      for (const int count : {1, 2, 5}) {
         set_thread_count(count);
         all.push_back(test::values(polar_of(x, PolarForm::simple_quintic(2), compute)));
         EXPECT_EQ(thread_count(), count);
       }
-      EXPECT_EQ(all[0], all[1]);
+      EXPECT_EQ(all[0], all[1]) << rows << " x " << cols << " " << name_of(compute);
+      EXPECT_EQ(all[0], all[2]) << rows << " x " << cols << " " << name_of(compute);
     }
   }
   set_thread_count(threads);

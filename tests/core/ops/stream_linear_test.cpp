@@ -44,7 +44,7 @@ TEST(StreamLinear, GradientsAreThoseOfDifferences) {
 
 // Theorem 4.1: the sum of mixed products is the product with the mixed kernel.
 TEST(StreamLinear, IsTheProductWithTheMixedKernel) {
-  const int64_t M = 1500, N = 3, F = 9, C = 7;
+  const int64_t M = 2500, N = 3, F = 9, C = 7;
   for (const DType type : {DType::kF32, DType::kF64}) {
     Streams p(N, F, C, type);
     const Tensor s = test::random({M, C}, 3, type), g = test::random({M, N}, 4, type);
@@ -80,7 +80,8 @@ TEST(StreamLinear, OneStreamIsLinearToTheBit) {
 }
 
 TEST(StreamLinear, TypesAgree) {
-  const Tensor gates = test::random({1100, 3}, 4, DType::kF32);
+  constexpr int64_t kRows = 4200;  // more than a tile of the backward has
+  const Tensor gates = test::random({kRows, 3}, 4, DType::kF32);
   Streams wide(3, 21, 40);
   wide.w.value = test::cast(test::cast(wide.w.value, DType::kBF16), DType::kF64);
   const Param kept = wide.w;
@@ -92,14 +93,14 @@ TEST(StreamLinear, TypesAgree) {
       q.w.fresh = q.b.fresh = true;
       q.w.grad = q.b.grad = {};
       Tape tape;
-      const Var s = tape.input(test::cast(test::random({1100, 40}, 3, DType::kBF16), t));
+      const Var s = tape.input(test::cast(test::random({kRows, 40}, 3, DType::kBF16), t));
       const Var g = tape.input(test::cast(gates, sums));
       const Var u = stream_linear(s, g, q.w, q.b);
       tape.backward(u, test::cast(dy, t));
       return std::vector<Tensor>{u.value(), tape.take_grad(s), tape.take_grad(g), q.w.grad,
                                  q.b.grad};
     };
-    const Tensor dy = test::random({1100, 21}, 9, DType::kBF16);
+    const Tensor dy = test::random({kRows, 21}, 9, DType::kBF16);
     wide.b.value = test::cast(p.b.value, DType::kF64);
     const auto got = run(p, type, dy), want = run(wide, DType::kF64, dy);
     for (size_t i = 0; i < got.size(); ++i) {

@@ -1,0 +1,106 @@
+#include "core/ops/gemm_tiles.h"
+
+#include <algorithm>
+
+namespace anabranch::cpu {
+namespace {
+
+// The library has other kernels for so few rows, whose sums differ in their last bits; a product
+// with fewer is one of so many, of which the others are zero.
+constexpr int64_t kLeastRows = 16;
+
+// What the library's kernels work on at once, of rows and of columns.
+constexpr int64_t kUnitM = 8, kUnitN = 48;
+
+struct Piece {
+  size_t product;
+  int64_t row, rows, column, columns;
+  int64_t middle;  // of its work, counted from the start of all
+};
+
+// The length of the equal parts, whole multiples of `unit`, that `n` is cut into.
+int64_t part_of(int64_t n, int64_t most, int64_t unit) {
+  const int64_t parts = (n + most - 1) / most, even = (n + parts - 1) / parts;
+  return (even + unit - 1) / unit * unit;
+}
+
+// Appends the pieces of a product; returns the work up to its end.
+int64_t cut(std::vector<Piece>& to, size_t product, const GemmShape& s, int64_t before) {
+  if (s.m == 0 || s.n == 0) return before;
+  const int64_t rows = part_of(s.m, kTileM, kUnitM), columns = part_of(s.n, kTileN, kUnitN);
+  for (int64_t row = 0; row < s.m; row += rows) {
+    for (int64_t column = 0; column < s.n; column += columns) {
+      Piece piece{product, row, std::min(rows, s.m - row), column, std::min(columns, s.n - column),
+                  0};
+      const int64_t work =
+          std::max(piece.rows, kLeastRows) * piece.columns * std::max<int64_t>(s.k, 1);
+      piece.middle = before + work / 2;
+      before += work;
+      to.push_back(piece);
+    }
+  }
+  return before;
+}
+
+template <class T>
+void copy_rows(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_step, n, to + r * to_step);
+}
+
+// A product of fewer than kLeastRows rows.
+template <class In, class Out>
+void padded(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
+  GemmShape s = p.shape;
+  Tensor rows({kLeastRows, s.k}, kDTypeOf<In>, pool, "padded rows"),
+      sums({kLeastRows, s.n}, kDTypeOf<Out>, pool, "padded product");
+  rows.fill_zero();
+  sums.fill_zero();
+  copy_rows(rows.data<In>(), s.k, p.a, s.lda, s.m, s.k);
+  if (s.accumulate) copy_rows(sums.data<Out>(), s.n, p.c, s.ldc, s.m, s.n);
+  const int64_t m = s.m, ldc = s.ldc;
+  s.m = kLeastRows;
+  s.lda = s.k;
+  s.ldc = s.n;
+  gemm<In, Out>(sums.data<Out>(), rows.data<In>(), p.b, s, {nullptr, nullptr, pool});
+  copy_rows(p.c, ldc, sums.data<Out>(), s.n, m, s.n);
+}
+
+template <class In, class Out>
+void run(const Product<In, Out>& whole, const Piece& piece, const std::shared_ptr<Pool>& pool) {
+  Product<In, Out> part = whole;
+  GemmShape& s = part.shape;
+  if (s.lda == 0) s.lda = s.transpose_a ? s.m : s.k;
+  if (s.ldb == 0) s.ldb = s.transpose_b ? s.k : s.n;
+  if (s.ldc == 0) s.ldc = s.n;
+  part.c += piece.row * s.ldc + piece.column;
+  part.a += piece.row * (s.transpose_a ? 1 : s.lda);
+  part.b += piece.column * (s.transpose_b ? s.ldb : 1);
+  s.m = piece.rows;
+  s.n = piece.columns;
+  if (s.m < kLeastRows && !s.transpose_a) return padded(part, pool);
+  gemm<In, Out>(part.c, part.a, part.b, s, {nullptr, nullptr, pool});
+}
+
+}  // namespace
+
+template <class In, class Out>
+void gemm_tiles(const std::vector<Product<In, Out>>& products, const std::shared_ptr<Pool>& pool) {
+  std::vector<Piece> pieces;
+  int64_t work = 0;
+  for (size_t i = 0; i < products.size(); ++i) work = cut(pieces, i, products[i].shape, work);
+  const auto before = [](const Piece& piece, int64_t at) { return piece.middle < at; };
+  parallel_for(work, 1, [&](int64_t begin, int64_t end) {
+    const OneThread alone;
+    auto piece = std::lower_bound(pieces.begin(), pieces.end(), begin, before);
+    for (; piece != pieces.end() && piece->middle < end; ++piece) {
+      run(products[piece->product], *piece, pool);
+    }
+  });
+}
+
+template void gemm_tiles(const std::vector<Product<float, float>>&, const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<Product<Bf16, float>>&, const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<Product<Bf16, Bf16>>&, const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<Product<double, double>>&, const std::shared_ptr<Pool>&);
+
+}  // namespace anabranch::cpu

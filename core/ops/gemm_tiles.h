@@ -1,0 +1,33 @@
+// Many matrix products side by side, cut into tiles.
+//
+// A tile's product is one thread's, and how a product is cut does not depend on the threads: so
+// neither do results. An element is the same for any number of other rows, too.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/ops/gemm.h"
+
+namespace anabranch::cpu {
+
+// Rows and columns of a tile, at most.
+inline constexpr int64_t kTileM = 1024, kTileN = 1152;
+
+// One of the products; `shape` says whether it is added to c.
+template <class In, class Out>
+struct Product {
+  Out* c;
+  const In *a, *b;
+  GemmShape shape;
+};
+
+// Runs all products, spread over threads by equal work; none may write what another one touches.
+//
+//   pool  where tiles into bf16 and padded ones take their buffers from
+//
+// Instantiated as gemm() of pointers is.
+template <class In, class Out>
+void gemm_tiles(const std::vector<Product<In, Out>>& products, const std::shared_ptr<Pool>& pool);
+
+}  // namespace anabranch::cpu
