@@ -85,7 +85,7 @@ void read_preset(const YamlNode& root, Config& config, SectionReader& reader) {
 void read_compat(const YamlNode& root, Config& config) {
   const YamlNode* model = root.find("model");
   const YamlNode* compat = model != nullptr ? model->find("compat") : nullptr;
-  if (compat == nullptr || compat->kind != Kind::kScalar) return;
+  if (compat == nullptr || compat->kind != YamlNode::Kind::kScalar) return;
   if (compat->value == word_of(Compat::kReference)) {
     apply_compat(config.model.moep, Compat::kReference);
   }
