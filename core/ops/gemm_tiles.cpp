@@ -18,18 +18,35 @@ struct Piece {
   int64_t middle;  // of its work, counted from the start of all
 };
 
+int64_t parts_of(int64_t n, int64_t most) { return (n + most - 1) / most; }
+
 // The length of the equal parts, whole multiples of `unit`, that `n` is cut into.
 int64_t part_of(int64_t n, int64_t most, int64_t unit) {
-  const int64_t parts = (n + most - 1) / most, even = (n + parts - 1) / parts;
+  const int64_t parts = parts_of(n, most), even = parts_of(n, parts);
   return (even + unit - 1) / unit * unit;
 }
 
+// The most rows of a tile. It depends on all products, but what an element is does not depend on
+// it.
+template <class In, class Out>
+int64_t tile_rows(const std::vector<Product<In, Out>>& products) {
+  constexpr int64_t kEnough = 32;
+  int64_t tiles = 0;
+  for (const Product<In, Out>& p : products) {
+    tiles += parts_of(p.shape.m, kTileM) * parts_of(p.shape.n, kTileN);
+  }
+  return tiles >= kEnough ? kTileM : kFewerM;
+}
+
 // Appends the pieces of a product; returns the work up to its end.
-int64_t cut(std::vector<Piece>& to, size_t product, const GemmShape& s, int64_t before) {
+int64_t cut(std::vector<Piece>& to, size_t product, const GemmShape& s, int64_t most_rows,
+            int64_t before) {
   if (s.m == 0 || s.n == 0) return before;
-  const int64_t rows = part_of(s.m, kTileM, kUnitM), columns = part_of(s.n, kTileN, kUnitN);
+  const bool symmetric = most_rows == kTileSymmetric;
+  const int64_t rows = part_of(s.m, most_rows, symmetric ? kUnitN : kUnitM);
+  const int64_t columns = symmetric ? rows : part_of(s.n, kTileN, kUnitN);
   for (int64_t row = 0; row < s.m; row += rows) {
-    for (int64_t column = 0; column < s.n; column += columns) {
+    for (int64_t column = symmetric ? row : 0; column < s.n; column += columns) {
       Piece piece{product, row, std::min(rows, s.m - row), column, std::min(columns, s.n - column),
                   0};
       const int64_t work =
@@ -65,6 +82,21 @@ void padded(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
   copy_rows(p.c, ldc, sums.data<Out>(), s.n, m, s.n);
 }
 
+// The tile of a symmetric matrix of `n` columns, copied to the other side of the diagonal.
+template <class Out>
+void mirror(Out* c, int64_t n, const Piece& tile) {
+  constexpr int64_t kSquare = 16;
+  const int64_t last_row = tile.row + tile.rows, last_column = tile.column + tile.columns;
+  for (int64_t row = tile.row; row < last_row; row += kSquare) {
+    for (int64_t column = tile.column; column < last_column; column += kSquare) {
+      for (int64_t j = column; j < std::min(column + kSquare, last_column); ++j) {
+        for (int64_t i = row; i < std::min(row + kSquare, last_row); ++i)
+          c[j * n + i] = c[i * n + j];
+      }
+    }
+  }
+}
+
 template <class In, class Out>
 void run(const Product<In, Out>& whole, const Piece& piece, const std::shared_ptr<Pool>& pool) {
   Product<In, Out> part = whole;
@@ -79,6 +111,7 @@ void run(const Product<In, Out>& whole, const Piece& piece, const std::shared_pt
   s.n = piece.columns;
   if (s.m < kLeastRows && !s.transpose_a) return padded(part, pool);
   gemm<In, Out>(part.c, part.a, part.b, s, {nullptr, nullptr, pool});
+  if (whole.symmetric && piece.row != piece.column) mirror(whole.c, s.ldc, piece);
 }
 
 }  // namespace
@@ -87,7 +120,11 @@ template <class In, class Out>
 void gemm_tiles(const std::vector<Product<In, Out>>& products, const std::shared_ptr<Pool>& pool) {
   std::vector<Piece> pieces;
   int64_t work = 0;
-  for (size_t i = 0; i < products.size(); ++i) work = cut(pieces, i, products[i].shape, work);
+  const int64_t rows = tile_rows(products);
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product<In, Out>& p = products[i];
+    work = cut(pieces, i, p.shape, p.symmetric ? kTileSymmetric : rows, work);
+  }
   const auto before = [](const Piece& piece, int64_t at) { return piece.middle < at; };
   parallel_for(work, 1, [&](int64_t begin, int64_t end) {
     const OneThread alone;

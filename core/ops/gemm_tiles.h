@@ -11,15 +11,18 @@
 
 namespace anabranch::cpu {
 
-// Rows and columns of a tile, at most.
-inline constexpr int64_t kTileM = 1024, kTileN = 1152;
+// Rows of a tile at most, fewer where they would leave too few tiles to share out; columns; and
+// both of a symmetric product.
+inline constexpr int64_t kTileM = 1024, kFewerM = 512, kTileN = 1152, kTileSymmetric = 288;
 
-// One of the products; `shape` says whether it is added to c.
+// One of the products; `shape` says whether it is added to c. If c is known to be symmetric, its
+// tiles below the diagonal are copies of those above; it must be packed and not added to.
 template <class In, class Out>
 struct Product {
   Out* c;
   const In *a, *b;
   GemmShape shape;
+  bool symmetric = false;
 };
 
 // Runs all products, spread over threads by equal work; none may write what another one touches.

@@ -74,12 +74,14 @@ class Products {
 
   // X X^T, or X^T X of a tall X
   void gram(A* to, const T* x) const {
-    product(to, x, x,
-            {.m = short_, .n = short_, .k = long_, .transpose_a = tall_, .transpose_b = !tall_});
+    const GemmShape shape{
+        .m = short_, .n = short_, .k = long_, .transpose_a = tall_, .transpose_b = !tall_};
+    gemm_tiles<T, A>({{to, x, x, shape, true}}, pool_);
   }
 
   void square(A* to, const T* gram) const {
-    product(to, gram, gram, {.m = short_, .n = short_, .k = short_});
+    const GemmShape shape{.m = short_, .n = short_, .k = short_};
+    gemm_tiles<T, A>({{to, gram, gram, shape, true}}, pool_);
   }
 
   // B X, or X B of a tall X
