@@ -282,17 +282,25 @@ std::string default_name(const std::string& run_dir, const std::string& file) {
   return name;
 }
 
+void check_root(YamlNode& root, const std::string& name) {
+  if (root.kind == Kind::kNull) root.kind = Kind::kMap;  // an empty file: all defaults
+  if (root.kind == Kind::kMap) return;
+  throw config_error(name, ": the file is ", kind_name(root), ", must be sections of keys");
+}
+
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& name,
                     const std::vector<std::string>& sets) {
   YamlNode root = parse_yaml(text, name);
-  if (root.kind == Kind::kNull) root.kind = Kind::kMap;  // an empty file: all defaults
-  if (root.kind != Kind::kMap) {
-    throw config_error(name, ": the file is ", kind_name(root), ", must be sections of keys");
-  }
+  check_root(root, name);
   for (const std::string& set : sets) set_yaml(root, set);
+  return read_config(root, name);
+}
 
+Config read_config(const YamlNode& tree, const std::string& name) {
+  YamlNode root = tree;
+  check_root(root, name);
   Config config;
   std::vector<std::string> problems;
   Reader reader(root, "", problems);
