@@ -1,14 +1,15 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "data/loader.h"
 #include "data/shard/dataset.h"
 #include "data/tokenizer/tokenizer.h"
+#include "launch/cost_text.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
@@ -23,15 +24,31 @@ namespace anabranch {
 
 namespace {
 
+// GPT-2's, where neither the data nor the command line says another.
+constexpr int64_t kAssumedVocabulary = 50257;
+
 struct CheckOptions {
   std::string file;
   std::vector<std::string> sets;
-  int64_t ranks = 1;
+  int64_t ranks = 1, vocabulary = 0;
+  bool json = false;
 };
 
+// What is known of the data.
+struct DataFacts {
+  bool here = false;
+  int64_t train_tokens = 0, val_tokens = 0;
+  int64_t vocabulary = kAssumedVocabulary;
+};
+
+// Where the vocabulary that parameters are counted for comes from.
+std::string vocabulary_source(const CheckOptions& options, const DataFacts& data) {
+  if (options.vocabulary > 0) return "option";
+  return data.here ? "data" : "assumed";
+}
+
 // What `train` finds out about its data before the first step, but for the checksums of all of it.
-// Returns a line for the head of the configuration.
-std::string check_data(const Config& config, const Dataset& dataset, int64_t ranks) {
+DataFacts check_data(const Config& config, const Dataset& dataset, int64_t ranks) {
   const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
   const auto model = make_model(config, dataset.tokenizer().vocab_size);
   try {
@@ -45,31 +62,67 @@ std::string check_data(const Config& config, const Dataset& dataset, int64_t ran
   Loader loader(dataset, options);
   (void)loader.next();
   check_words(config, loader);
-  return join("data ", config.data.path, ": ", counted(dataset.train_tokens(), "token"),
-              " to train on, ", dataset.val_tokens(), " to validate, vocabulary of ",
-              tokenizer.vocab_size(), "; ", counted(model->cost().parameters, "parameter"));
+  return {true, dataset.train_tokens(), dataset.val_tokens(),
+          static_cast<int64_t>(tokenizer.vocab_size())};
+}
+
+void print_json(const CheckOptions& options, const Config& config, const BatchPlan& plan,
+                const DataFacts& data, const ModelCost& cost) {
+  nlohmann::ordered_json document = {
+      {"file", options.file},
+      {"name", config.run.name},
+      {"type", word_of(config.model.type)},
+      {"ranks", options.ranks},
+      {"steps", plan.steps},
+      {"sequences", plan.sequences},
+      {"accumulation", plan.accumulation},
+      {"data", nullptr},
+      {"vocabulary", options.vocabulary > 0 ? options.vocabulary : data.vocabulary},
+      {"vocabulary_from", vocabulary_source(options, data)}};
+  if (data.here) {
+    document["data"] = {{"path", config.data.path},
+                        {"train_tokens", data.train_tokens},
+                        {"val_tokens", data.val_tokens},
+                        {"vocabulary", data.vocabulary}};
+  }
+  for (const auto& [name, value] : cost_fields(cost)) document[name] = value;
+  std::cout << document.dump(2) << "\n";
+}
+
+void print_yaml(const CheckOptions& options, const Config& config, const BatchPlan& plan,
+                const DataFacts& data, const ModelCost& cost) {
+  std::vector<std::string> header = build_lines();
+  header.push_back("from " + options.file + " on " + counted(options.ranks, "rank") + ": " +
+                   plan_text(plan));
+  if (data.here) {
+    header.push_back(join("data ", config.data.path, ": ", counted(data.train_tokens, "token"),
+                          " to train on, ", data.val_tokens, " to validate, vocabulary of ",
+                          data.vocabulary));
+  }
+  header.push_back(join("model with a vocabulary of ",
+                        options.vocabulary > 0 ? options.vocabulary : data.vocabulary, " (",
+                        vocabulary_source(options, data), "): ", cost_line(cost)));
+  std::cout << dump_config(config, header);
 }
 
 void check(const CheckOptions& options) {
   Config config = load_config(options.file, options.sets);
   validate(config);
   (void)plan_batch(config, options.ranks);
+  DataFacts data;
   std::error_code ignored;
-  std::optional<Dataset> dataset;
   if (std::filesystem::exists(config.data.path, ignored)) {
-    dataset.emplace(Dataset::open(config.data.path));
-    fill_steps(config, *dataset);
-  }
-  std::vector<std::string> header = build_lines();
-  header.push_back("from " + options.file + " on " + counted(options.ranks, "rank") + ": " +
-                   plan_text(plan_batch(config, options.ranks)));
-  if (dataset) {
-    header.push_back(check_data(config, *dataset, options.ranks));
+    const Dataset dataset = Dataset::open(config.data.path);
+    fill_steps(config, dataset);
+    data = check_data(config, dataset, options.ranks);
   } else {
     std::cerr << "anabranch: warning: data.path " << config.data.path
               << " is not on this machine; the data was not checked\n";
   }
-  std::cout << dump_config(config, header);
+  const int64_t vocabulary = options.vocabulary > 0 ? options.vocabulary : data.vocabulary;
+  const ModelCost cost = make_model(config, vocabulary)->cost();
+  const BatchPlan plan = plan_batch(config, options.ranks);
+  (options.json ? print_json : print_yaml)(options, config, plan, data, cost);
 }
 
 }  // namespace
@@ -85,6 +138,12 @@ void add_config(CLI::App& app) {
   check_verb->add_option("--set", options->sets, "a.b=c: overrides a key")->allow_extra_args(false);
   add_whole(*check_verb, "--ranks", options->ranks, {1, 1 << 20},
             "ranks the batch is to be divided among");
+  add_whole(
+      *check_verb, "--vocabulary", {1, 1 << 24}, "",
+      [options](int64_t size) { options->vocabulary = size; },
+      "to count parameters for; default: the data's, or GPT-2's 50257 without data");
+  check_verb->add_flag("--json", options->json,
+                       "plan, parameters and multiply-adds, machine-readable");
   check_verb->callback([options] { run_alone([&] { check(*options); }); });
 
   auto markdown = std::make_shared<bool>(false);

@@ -8,6 +8,7 @@
 #include "runtime/config/model_config.h"
 #include "runtime/config/optim_config.h"
 #include "runtime/config/sections.h"
+#include "runtime/config/yaml.h"
 
 namespace anabranch {
 
@@ -59,6 +60,9 @@ Config parse_config(const std::string& text, const std::string& name,
 // The same from a file. Throws Error (config) too if it cannot be read.
 Config load_config(const std::string& path, const std::vector<std::string>& sets = {},
                    const std::vector<std::string>& changes = {});
+
+// The same from a tree; its values say where they were written.
+Config read_config(const YamlNode& root, const std::string& name);
 
 // Fills what follows from other keys; for configurations made in code.
 void fill_derived(Config& config);

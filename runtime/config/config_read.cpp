@@ -142,6 +142,10 @@ Config parse_config(const std::string& text, const std::string& name,
                     const std::vector<std::string>& sets, const std::vector<std::string>& changes) {
   YamlNode root = parse_sections(text, name, sets);
   if (!changes.empty()) change(root, changes);
+  return read_config(root, name);
+}
+
+Config read_config(const YamlNode& root, const std::string& name) {
   Config config;
   std::vector<std::string> problems;
   const SectionReader::Hint told = hint;

@@ -211,9 +211,13 @@ void set_yaml(YamlNode& root, const std::string& assignment) {
   if (equals == std::string::npos) throw usage_error(where, ": expected KEY=VALUE");
   YamlNode value = parse_yaml(assignment.substr(equals + 1), where);
   set_where(value, where);
+  set_yaml(root, assignment.substr(0, equals), std::move(value));
+}
 
+void set_yaml(YamlNode& root, const std::string& key, YamlNode value) {
+  const std::string& where = value.where;
   YamlNode* node = &root;
-  std::istringstream parts(assignment.substr(0, equals) + ".");
+  std::istringstream parts(key + ".");
   for (std::string part; std::getline(parts, part, '.');) {
     if (part.empty()) throw usage_error(where, ": a part of the key is empty");
     if (node->kind != YamlNode::Kind::kMap) {

@@ -36,4 +36,9 @@ YamlNode parse_yaml(const std::string& text, const std::string& name);
 // Throws Error: usage if there is no "=" or a part of the name is empty, config if `c` is not YAML.
 void set_yaml(YamlNode& root, const std::string& assignment);
 
+// The same with the value itself, which keeps where it was written.
+//
+//   key  "a.b"
+void set_yaml(YamlNode& root, const std::string& key, YamlNode value);
+
 }  // namespace anabranch

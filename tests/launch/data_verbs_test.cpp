@@ -134,7 +134,7 @@ TEST_F(DataVerbsTest, ConfigCheckLooksAtTheData) {
   const ProgramResult good = run("config check run.yaml");
   ASSERT_EQ(good.exit_code, 0) << good.err;
   EXPECT_EQ(good.err, "");
-  EXPECT_THAT(good.out, HasSubstr("vocabulary of 300"));
+  EXPECT_THAT(good.out, HasSubstr("model with a vocabulary of 300 (data): "));
   const auto refused = [&](const std::string& sets) {
     const ProgramResult result = run("config check run.yaml " + sets);
     EXPECT_NE(result.exit_code, 0);

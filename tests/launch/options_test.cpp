@@ -151,6 +151,7 @@ TEST_F(OptionsTest, OneRankDoesTheWorkOfOneProcess) {
       {"watch none", 65},
       {"generate none", 65},
       {"config check none.yaml", 78},
+      {"sweep expand none.yaml", 78},
       {"config chekc", 64},
       {"generate none --tokens -1", 64}};
   for (const auto& [arguments, code] : failing) {

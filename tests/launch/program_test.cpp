@@ -83,6 +83,30 @@ TEST_F(ProgramTest, ConfigCheckPrintsWhatReadsBack) {
               HasSubstr("on 1 rank: 1 step of"));
 }
 
+TEST_F(ProgramTest, ConfigCheckCountsParametersAndMultiplyAdds) {
+  write("run.yaml",
+        "data: {path: d}\nmodel: {type: cmollm, preset: gpt2-85m, variant: simple}\n"
+        "train: {steps: 3, batch_tokens: 1024}\n");
+  // By hand: 12 layers of width 768 with 4 streams, gates of W_f, W_s and W_g, 1,024 positions.
+  EXPECT_THAT(run("config check run.yaml").out,
+              HasSubstr("# model with a vocabulary of 50257 (assumed): 223696176 parameters, "
+                        "184312368 without embeddings; multiply-adds of a token: 208466688 in "
+                        "linear maps, 14192640 in front-ends, 9446400 in attention, 232105728 in "
+                        "all\n"));
+  const ProgramResult good = run("config check run.yaml --vocabulary 1000 --json");
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  const auto json = nlohmann::json::parse(good.out);
+  EXPECT_EQ(json["vocabulary_from"], "option");
+  EXPECT_EQ(json["parameters"], 185866800);
+  EXPECT_EQ(json["non_embedding_parameters"], 184312368);
+  EXPECT_EQ(json["linear_macs"], 170637312);
+  EXPECT_EQ(json["front_end_macs"], 14192640);
+  EXPECT_EQ(json["attention_macs"], 9446400);
+  EXPECT_EQ(json["macs"], 170637312 + 14192640 + 9446400);
+  EXPECT_EQ(json["steps"], 3);
+  EXPECT_TRUE(json["data"].is_null());
+}
+
 TEST_F(ProgramTest, BadConfigurationsEnd78) {
   write("bad.yaml", "optim:\n  lrr: 1\n");
   const ProgramResult bad = run("config check bad.yaml");

@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "data/shard/dataset.h"
+#include "launch/cost_text.h"
+#include "launch/options.h"
+#include "launch/program.h"
+#include "launch/rank_process.h"
+#include "runtime/config/number.h"
+#include "runtime/sweep/expand.h"
+
+namespace anabranch {
+
+namespace {
+
+struct ExpandWish {
+  std::string file, out;
+  SweepOptions options;
+  bool json = false;
+};
+
+// The table is for the sweep's vocabulary; the runs will take their data's.
+void warn_of_data(const Sweep& sweep) {
+  std::vector<std::string> seen;
+  for (const SweepPoint& point : sweep.points) {
+    const std::string& path = point.config.data.path;
+    std::error_code ignored;
+    if (std::ranges::find(seen, path) != seen.end()) continue;
+    seen.push_back(path);
+    if (!std::filesystem::exists(path, ignored)) continue;
+    const int64_t vocabulary = Dataset::open(path).tokenizer().vocab_size;
+    if (vocabulary == sweep.vocabulary) continue;
+    std::cerr << "anabranch: warning: the data in " << path << " has a vocabulary of " << vocabulary
+              << ", and this table is for one of " << sweep.vocabulary << "; see --vocabulary\n";
+  }
+}
+
+nlohmann::ordered_json json_of(const Sweep& sweep) {
+  nlohmann::ordered_json document = {{"sweep", sweep.name},
+                                     {"file", sweep.path},
+                                     {"base", sweep.base},
+                                     {"vocabulary", sweep.vocabulary},
+                                     {"points", {}}};
+  for (size_t p = 0; p < sweep.points.size(); ++p) {
+    const SweepPoint& point = sweep.points[p];
+    const ModelConfig& model = point.config.model;
+    nlohmann::ordered_json entry = {
+        {"id", point.id},          {"family", point.family}, {"type", word_of(model.type)},
+        {"layers", model.layers},  {"width", model.width},   {"ffn_width", model.ffn_width},
+        {"context", model.context}};
+    if (!point.matches.empty()) entry["matches"] = point.matches;
+    for (const auto& [name, value] : cost_fields(point.cost)) entry[name] = value;
+    for (const SweepRun& run : sweep.runs) {
+      if (run.point == p) entry["runs"].push_back({{"id", run.id}, {"seed", run.seed}});
+    }
+    document["points"].push_back(entry);
+  }
+  return document;
+}
+
+void print_table(const Sweep& sweep) {
+  size_t width = 5, family_width = 6;
+  for (const SweepPoint& point : sweep.points) {
+    width = std::max(width, point.id.size());
+    family_width = std::max(family_width, point.family.size());
+  }
+  std::cout << fmt::format(
+      "{}: {}, {}; vocabulary of {}; parameters, and multiply-adds of a token, in millions\n",
+      sweep.name, counted(std::ssize(sweep.points), "point"),
+      counted(std::ssize(sweep.runs), "run"), sweep.vocabulary);
+  std::cout << fmt::format("{:<{}}  {:<{}}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "point", width,
+                           "family", family_width, "params", "no embed", "linear", "front-end",
+                           "attention", "total");
+  const auto millions = [](auto count) { return static_cast<double>(count) * 1e-6; };
+  for (const SweepPoint& point : sweep.points) {
+    const ModelCost& cost = point.cost;
+    std::cout << fmt::format("{:<{}}  {:<{}}", point.id, width, point.family, family_width);
+    for (const double value : {millions(cost.parameters), millions(cost.non_embedding_parameters),
+                               millions(cost.linear_macs), millions(cost.front_end_macs),
+                               millions(cost.attention_macs), millions(cost.macs())}) {
+      std::cout << fmt::format("{:>10.2f}", value);
+    }
+    std::cout << "\n";
+  }
+}
+
+void expand(const ExpandWish& wish) {
+  const Sweep sweep = expand_sweep(load_sweep(wish.file), wish.options);
+  warn_of_data(sweep);
+  if (!wish.out.empty()) write_runs(sweep, wish.out, build_lines());
+  if (wish.json) {
+    std::cout << json_of(sweep).dump(2) << "\n";
+    return;
+  }
+  print_table(sweep);
+  if (!wish.out.empty()) {
+    std::cout << counted(std::ssize(sweep.runs), "configuration") << " in " << wish.out << "\n";
+  }
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("sweep", "many runs from one file");
+  verb->require_subcommand(1);
+  auto wish = std::make_shared<ExpandWish>();
+  CLI::App* sub = verb->add_subcommand(
+      "expand", "lists a sweep's points with their sizes, and writes their configurations");
+  sub->add_option("FILE", wish->file, "sweep file")->required();
+  sub->add_option("--out", wish->out, "folder for one configuration of each run");
+  sub->add_option("--set", wish->options.sets, "a.b=c: overrides a key of every point")
+      ->allow_extra_args(false);
+  add_word(*sub, "--scale", wish->options.scale,
+           {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
+           "tiny: every point at a size for two cores, for trials");
+  const auto vocabulary = [wish](int64_t size) { wish->options.vocabulary = size; };
+  add_whole(*sub, "--vocabulary", {1, 1 << 24}, "", vocabulary,
+            "to count for, instead of the file's");
+  sub->add_flag("--json", wish->json, "machine-readable");
+  sub->callback([wish] { run_alone([&] { expand(*wish); }); });
+}
+
+}  // namespace anabranch

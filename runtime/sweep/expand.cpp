@@ -1,0 +1,177 @@
+#include "runtime/sweep/expand.h"
+
+#include <cmath>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/quote.h"
+#include "core/base/read_file.h"
+#include "runtime/config/nearest.h"
+#include "runtime/config/validate.h"
+#include "runtime/models/registry.h"
+#include "runtime/sweep/sweep_points.h"
+#include "runtime/sweep/tiny.h"
+
+namespace anabranch {
+
+namespace {
+
+// Where among the points each id is.
+using Places = std::map<std::string, size_t>;
+
+void check_sets(const std::vector<std::string>& sets) {
+  for (const std::string& set : sets) {
+    for (const char* own : {"run.name=", "run.dir=", "run.seed="}) {
+      if (set.starts_with(own)) {
+        throw usage_error("--set ", set, ": each run of a sweep has its own; leave it out");
+      }
+    }
+  }
+}
+
+Config config_of(const SweepDraft& draft, const YamlNode& base, const std::string& name,
+                 const SweepOptions& options) {
+  YamlNode root = base;
+  if (root.find("run") != nullptr) {  // each run has its own of these
+    std::erase_if(root.find("run")->items,
+                  [](const YamlNode& key) { return key.key == "name" || key.key == "dir"; });
+  }
+  for (const YamlNode& setting : draft.settings) {
+    if (is_config_key(setting.key)) set_yaml(root, setting.key, setting);
+  }
+  if (options.scale == SweepScale::kFull) {
+    for (const std::string& set : options.sets) set_yaml(root, set);
+    return read_config(root, name);
+  }
+  Config config = read_config(root, name);
+  make_tiny(config);
+  return parse_config(dump_config(config), name, options.sets);
+}
+
+// Adds which point it is to what is wrong with it.
+template <class F>
+auto of_point(const SweepDraft& draft, F&& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw Error(error.fault(), join(draft.group->where, ": point ", draft.id, ": ", error.what()));
+  }
+}
+
+SweepPoint point_of(const SweepDraft& draft, Config config, int64_t vocabulary) {
+  return of_point(draft, [&] {
+    config.run = {draft.id, "", config.run.seed};
+    validate(config);
+    (void)plan_batch(config, 1);
+    const ModelCost cost = make_model(config, vocabulary)->cost();
+    return SweepPoint{draft.id,      draft.group->family, draft.group->where,
+                      draft.matches, std::move(config),   cost};
+  });
+}
+
+// The configuration of a point that has the multiply-adds of another.
+Config matched(const SweepDraft& draft, Config config, const Sweep& sweep, const Places& places) {
+  const SweepPattern& pattern = draft.group->match_macs;
+  for (const YamlNode& setting : draft.settings) {
+    if (setting.key == "model.ffn_width") {
+      throw config_error(setting.where, ": model.ffn_width follows from match_macs; leave it out");
+    }
+  }
+  const auto target = places.find(draft.matches);
+  if (target == places.end()) {
+    std::vector<std::string> ids;
+    for (const SweepPoint& point : sweep.points) ids.push_back(point.id);
+    const std::string nearest = nearest_word(draft.matches, ids);
+    throw config_error(pattern.where, ": no point to match is called ", quote(draft.matches),
+                       nearest.empty() ? "" : "; nearest is " + nearest);
+  }
+  const double macs = sweep.points[target->second].cost.macs();
+  config.model.ffn_width =
+      of_point(draft, [&] { return width_for_macs(config, sweep.vocabulary, macs); });
+  return config;
+}
+
+void check_ids(const std::vector<SweepDraft>& drafts) {
+  std::map<std::string, std::string> seen;
+  for (const SweepDraft& draft : drafts) {
+    const auto [twin, is_new] = seen.emplace(draft.id, draft.group->where);
+    if (is_new) continue;
+    throw config_error(draft.group->where, ": two points are called ", draft.id, "; the first is ",
+                       "of ", twin->second, ": name what tells them apart");
+  }
+}
+
+// Points that match others come after those, and then take their places in the file's order.
+void fill_points(Sweep& sweep, const std::vector<SweepDraft>& drafts, const YamlNode& base,
+                 const SweepOptions& options) {
+  Places places;
+  const auto read = [&](const SweepDraft& draft) {
+    return config_of(draft, base, sweep.base, options);
+  };
+  for (const SweepDraft& draft : drafts) {
+    if (!draft.matches.empty()) continue;
+    places[draft.id] = sweep.points.size();
+    sweep.points.push_back(point_of(draft, read(draft), sweep.vocabulary));
+  }
+  std::vector<SweepPoint> ordered;
+  for (const SweepDraft& draft : drafts) {
+    ordered.push_back(
+        draft.matches.empty()
+            ? sweep.points[places.at(draft.id)]
+            : point_of(draft, matched(draft, read(draft), sweep, places), sweep.vocabulary));
+  }
+  sweep.points = std::move(ordered);
+}
+
+}  // namespace
+
+int64_t width_for_macs(Config config, int64_t vocabulary, double macs) {
+  const auto at = [&](int64_t width) {
+    config.model.ffn_width = width;
+    return make_model(config, vocabulary)->cost().macs();
+  };
+  constexpr int64_t kUnit = 8, kFar = 1008;
+  const double least = at(kUnit);
+  const double slope = (at(kFar) - least) / static_cast<double>(kFar - kUnit);
+  const int64_t units = slope > 0 ? std::llround((macs - least) / slope / double{kUnit}) : -1;
+  if (units < 0) {
+    throw config_error("no model.ffn_width gives it ", std::llround(macs),
+                       " multiply-adds a token: with one of ", kUnit, " it has ",
+                       std::llround(least));
+  }
+  const int64_t width = kUnit + kUnit * units;
+  const double off = std::abs(at(width) - macs);
+  AB_CHECK(off <= slope * (kUnit / 2 + 0.01), "width ", width, " misses ", macs, " by ", off);
+  return width;
+}
+
+Sweep expand_sweep(const SweepFile& file, const SweepOptions& options) {
+  check_sets(options.sets);
+  Sweep sweep;
+  sweep.name = file.name + (options.scale == SweepScale::kTiny ? "-tiny" : "");
+  sweep.path = file.path;
+  sweep.base = file.base;
+  sweep.vocabulary = options.vocabulary > 0 ? options.vocabulary : file.vocabulary;
+  std::vector<SweepDraft> drafts;
+  for (const SweepGroup& group : file.groups) {
+    for (SweepDraft& draft : draft_points(group)) drafts.push_back(std::move(draft));
+  }
+  check_ids(drafts);
+  fill_points(sweep, drafts, parse_yaml(read_file(file.base), file.base), options);
+  for (size_t p = 0; p < sweep.points.size(); ++p) {
+    const SweepPoint& point = sweep.points[p];
+    if (file.seeds.empty()) sweep.runs.push_back({point.id, p, point.config.run.seed});
+    for (const int64_t seed : file.seeds) {
+      sweep.runs.push_back({join(point.id, "-s", seed), p, seed});
+    }
+  }
+  return sweep;
+}
+
+Config run_config(const Sweep& sweep, const SweepRun& run) {
+  Config config = sweep.points[run.point].config;
+  config.run = {run.id, "runs/" + sweep.name + "/" + run.id, run.seed};
+  return config;
+}
+
+}  // namespace anabranch
