@@ -31,11 +31,9 @@
 namespace anabranch {
 namespace {
 
-constexpr int64_t kStreamsOrder = 2;  // a parameter's axes: one matrix for each of several
-
 Param parameter(const OpTimer& t, Shape shape, Init init = Init::normal(kGpt2InitStd)) {
   Param w("bench", std::move(shape), init);
-  w.wide = w.shape.rank() <= kStreamsOrder;
+  w.wide = w.shape.rank() < 3;  // stacks of matrices alone are of the compute type
   t.make(w);
   return w;
 }
