@@ -36,9 +36,9 @@ template <class T>
 void forward(Tensor& y, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b) {
   using A = Accumulator<T>;
   const int64_t F = w.dim(1);
-  Tensor buffer = sum_buffer<T>(s, std::min(kStreamGeluRows, s.dim(0)), F);
-  for (int64_t first = 0; first < s.dim(0); first += kStreamGeluRows) {
-    const Tile<T> t(s, g, w, b, first, kStreamGeluRows);
+  Tensor buffer = sum_buffer<T>(s, std::min(kStreamRows, s.dim(0)), F);
+  for (int64_t first = 0; first < s.dim(0); first += kStreamRows) {
+    const Tile<T> t(s, g, w, b, first, kStreamRows);
     Branch branch(s, t.rows, F, false);
     const A* h = branch.h.data<A>();
     A* sums = sums_of<T, A>(y.data<T>() + first * F, buffer);
@@ -80,8 +80,8 @@ void backward(StreamGradients& to, const Tensor& dy, const Tensor& s, const Tens
               const Tensor& w, const Tensor& b) {
   using A = Accumulator<T>;
   const DType sums = kDTypeOf<A>;
-  for (int64_t first = 0; first < s.dim(0); first += kStreamGeluRows) {
-    const Tile<T> t(s, g, w, b, first, kStreamGeluRows);
+  for (int64_t first = 0; first < s.dim(0); first += kStreamRows) {
+    const Tile<T> t(s, g, w, b, first, kStreamRows);
     Branch branch(s, t.rows, t.F, true);
     const Tensor d = converted(dy.view(first * t.F, {t.rows, t.F}), sums, "stream dY");
     Tensor ds = s.like({t.rows, t.C}, sums, "stream ds");

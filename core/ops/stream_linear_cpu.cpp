@@ -54,13 +54,13 @@ template <class T>
 void forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b,
              MixOrder order) {
   using A = Accumulator<T>;
-  const int64_t rows = std::min(kStreamRows, s.dim(0)), F = w.dim(1);
+  const int64_t rows = std::min(kStreamForwardRows, s.dim(0)), F = w.dim(1);
   const bool scaled = order == MixOrder::kScaled;
   Tensor inputs = s.like({scaled ? rows : 0, s.dim(1)}, s.dtype(), "scaled inputs");
   Tensor product = s.like({scaled ? 0 : rows, F}, kDTypeOf<A>, "stream product");
   Tensor buffer = sum_buffer<T>(s, rows, F);
-  for (int64_t first = 0; first < s.dim(0); first += kStreamRows) {
-    const Tile<T> t(s, g, w, b, first, kStreamRows);
+  for (int64_t first = 0; first < s.dim(0); first += kStreamForwardRows) {
+    const Tile<T> t(s, g, w, b, first, kStreamForwardRows);
     T* out = u.data<T>() + first * F;
     A* sums = sums_of<T, A>(out, buffer);
     if (scaled) {
@@ -106,7 +106,7 @@ struct Scratch {
   Tensor da, a, ds;
 
   explicit Scratch(const Tensor& s)
-      : da(s.like({std::min(kStreamGradRows, s.dim(0)), s.dim(1)}, kDTypeOf<A>, "stream dA")),
+      : da(s.like({std::min(kStreamRows, s.dim(0)), s.dim(1)}, kDTypeOf<A>, "stream dA")),
         a(s.like(da.shape(), s.dtype(), "scaled inputs")),
         ds(s.like(da.shape(), kDTypeOf<A>, "stream ds")) {}
 };
@@ -140,8 +140,8 @@ void backward(StreamGradients& to, const Tensor& du, const Tensor& s, const Tens
               const Tensor& w, const Tensor& b) {
   using A = Accumulator<T>;
   Scratch<T> scratch(s);
-  for (int64_t first = 0; first < s.dim(0); first += kStreamGradRows) {
-    const Tile<T> t(s, g, w, b, first, kStreamGradRows);
+  for (int64_t first = 0; first < s.dim(0); first += kStreamRows) {
+    const Tile<T> t(s, g, w, b, first, kStreamRows);
     const T* d = du.data<T>() + first * t.F;
     for (int64_t k = 0; k < t.N; ++k) {
       input_gradients(to, d, t, k, scratch);

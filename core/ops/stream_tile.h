@@ -9,9 +9,9 @@
 
 namespace anabranch::cpu {
 
-// Rows of a tile: enough for a product to run at full speed, and for what a tile does beside its
-// products to be little. The gradients of kernels are read and written once a tile.
-inline constexpr int64_t kStreamRows = 2048, kStreamGradRows = 4096, kStreamGeluRows = 1024;
+// Rows of a tile: enough for a product to run at full speed, few enough for sums of a backward to
+// stay near. The forward has fewer of them and gains from more rows.
+inline constexpr int64_t kStreamRows = 1024, kStreamForwardRows = 2048;
 
 // y[r] (+)= g[r * stride] x[r] for rows of n elements.
 template <class To, class From>
