@@ -6,7 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "runtime/config/budget.h"
 #include "runtime/config/config.h"
+#include "runtime/config/kappa_recipe.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/yaml.h"
@@ -262,7 +264,15 @@ void read_preset(const YamlNode& root, Config& config, Reader& reader) {
   if (preset == nullptr || preset->kind != Kind::kScalar) return;
   if (!apply_preset(config.model, preset->value)) {
     reader.problem_word(*preset, model_presets(), "model.preset");
+    return;
   }
+  if (!is_recipe(preset->value)) return;
+  // A recipe goes by what the file says beside it, which is read for that, and again over it.
+  Config wish = config;
+  std::vector<std::string> told_the_second_time;
+  Reader first(root, "", told_the_second_time);
+  wish.visit(first);
+  apply_recipe(config, preset->value, wish.model);
 }
 
 // The last part of the run directory if there is one, else the file's name; of letters that a name
@@ -335,6 +345,7 @@ void fill_derived(Config& config) {
   if (config.run.name.empty()) config.run.name = "run";
   if (config.run.dir.empty()) config.run.dir = "runs/" + config.run.name;
   fill_sizes(config.model);
+  fill_budget(config.model, config.train);
 }
 
 }  // namespace anabranch

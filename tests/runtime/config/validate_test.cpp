@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "runtime/config/kappa_recipe.h"
 
 namespace anabranch {
 
@@ -143,7 +144,11 @@ TEST(Configs, EveryShippedFileIsValidOnTwoRanks) {
     const Config config = load_config(entry.path());
     EXPECT_NO_THROW(validate(config)) << entry.path();
     EXPECT_NO_THROW(plan_batch(config, 2)) << entry.path();
-    EXPECT_EQ(config.model.preset, config.run.name) << entry.path();
+    if (is_recipe(config.model.preset)) {
+      EXPECT_EQ(join("kappa-d", config.model.kappa.depth), config.run.name) << entry.path();
+    } else {
+      EXPECT_EQ(config.model.preset, config.run.name) << entry.path();
+    }
   }
   EXPECT_GE(files, 4);
 }
