@@ -22,7 +22,6 @@ namespace {
 struct StepWish {
   BenchModel model;
   int64_t warmup = 2, steps = 5;
-  std::vector<std::string> against;
   int64_t pairs = 20;
 };
 
@@ -116,10 +115,11 @@ std::string side_text(const StepPair::Side& side) {
 void print(const StepPair& pair, const StepWish& wish) {
   const PairedRatio& r = pair.ratio;
   std::string changes;
-  for (const std::string& change : wish.against) changes += (changes.empty() ? "" : " ") + change;
+  for (const std::string& change : wish.model.against)
+    changes += (changes.empty() ? "" : " ") + change;
   if (wish.model.json) {
     const nlohmann::ordered_json document = {{"pairs", r.pairs},
-                                             {"changes", wish.against},
+                                             {"changes", wish.model.against},
                                              {"first", json_of(pair.first)},
                                              {"second", json_of(pair.second)},
                                              {"time_ratio", r.median},
@@ -153,10 +153,7 @@ MemoryNeed need_of(const Config& config, const StepWish& wish, RankProcess& proc
 }
 
 int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
-  const Config other = bench_config(wish.model, process, wish.against);
-  if (other.parallel.threads != config.parallel.threads) {
-    throw usage_error("--against parallel.threads: both run on the same threads; time them apart");
-  }
+  const Config other = bench_against(wish.model);
   MemoryNeed need = need_of(config, wish, process);
   const MemoryNeed more = need_of(other, wish, process);
   need.parameters += more.parameters;
@@ -172,7 +169,7 @@ int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
 
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  if (!wish.against.empty()) return run_pair(wish, config, process);
+  if (!wish.model.against.empty()) return run_pair(wish, config, process);
   require_memory(need_of(config, wish, process), process.topology().local_size);
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
                                       process.world(), process.context());
@@ -188,11 +185,7 @@ void add_bench_step(CLI::App& bench, int& exit_code) {
   add_bench_options(*verb, wish->model, true);
   add_whole(*verb, "--warmup", wish->warmup, {0, 1000}, "steps before");
   add_whole(*verb, "--steps", wish->steps, {1, 100000}, "measured steps");
-  CLI::Option* against =
-      verb->add_option("--against", wish->against,
-                       "a.b=c: makes another configuration, whose steps take turns with these; "
-                       "keys that its family has not are left out")
-          ->allow_extra_args(false);
+  CLI::Option* against = add_against_option(*verb, wish->model);
   add_whole(*verb, "--pairs", wish->pairs, {1, 100000}, "steps of each, with --against")
       ->needs(against);
   verb->callback([wish, &exit_code] {

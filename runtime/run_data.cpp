@@ -8,6 +8,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "data/validation.h"
 #include "parallel/topology.h"
+#include "runtime/config/budget.h"
 #include "runtime/config/number.h"
 
 namespace anabranch {
@@ -58,6 +59,7 @@ LoaderOptions options_of_rank(const Config& config, const Dataset& dataset, cons
 }  // namespace
 
 LoaderOptions loader_options(const Config& config, const Dataset& dataset) {
+  check_budget_vocabulary(config.train, dataset.tokenizer().vocab_size);
   LoaderOptions o;
   o.T = config.model.context;
   o.micro_batch = config.train.batch_tokens / config.model.context;

@@ -20,7 +20,7 @@ TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabu
           context.pool),
       reducer_(state_.store(), mesh_,
                config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
-      measures_(model_->measure_places(plan.sequences)) {}
+      measures_(model_->measure_places(plan.sequences), model_->detail_places()) {}
 
 double TrainStep::accumulate(const std::function<MicroBatch()>& next,
                              const std::function<void()>& at_peak) {

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/init.h"
+#include "runtime/bench/paired.h"
 #include "runtime/bench/timing.h"
 #include "runtime/generator.h"
 #include "runtime/models/registry.h"
@@ -19,41 +20,74 @@ std::vector<std::vector<int32_t>> random_prompts(const GenerateBenchOptions& o) 
   return prompts;
 }
 
+// A model of random weights and the prompts it goes on from.
+class Sampler {
+ public:
+  // Throws Error (usage, 64) if they do not fit its context.
+  Sampler(const Config& config, const GenerateBenchOptions& options,
+          const std::shared_ptr<Pool>& pool)
+      : options_(options), pool_(pool), prompts_(random_prompts(options)) {
+    if (options.prompt_tokens + options.tokens > config.model.context) {
+      throw usage_error(options.prompt_tokens, " prompt tokens and ", options.tokens,
+                        " new ones exceed the model's context of ", config.model.context,
+                        ": the cache would start over and be measured too");
+    }
+    model_ = make_model(config, options.vocabulary);
+    model_->visit([&](Param& w) {
+      allocate(w, master_type(config.train.precision), pool);
+      initialise(w, 1);
+    });
+    result_.parameters = model_->cost().parameters;
+  }
+
+  // Rounds below 0 do not count.
+  void run(int64_t round) {
+    SamplingOptions sampling;
+    sampling.max_tokens = options_.tokens;
+    sampling.temperature = options_.temperature;
+    int64_t told = 0;
+    double first = 0;
+    const Stopwatch watch;
+    generate(*model_, prompts_, sampling, [&](size_t, int32_t) {
+      if (++told == options_.batch) first = watch.seconds();
+    });
+    const double all = watch.seconds();
+    if (round < 0) return;
+    result_.prefill_seconds.push_back(first);
+    result_.decode_seconds.push_back(all - first);
+  }
+
+  [[nodiscard]] GenerateBench result() const {
+    GenerateBench result = result_;
+    result.pool_peak_bytes = pool_->usage().peak;
+    return result;
+  }
+
+ private:
+  GenerateBenchOptions options_;
+  std::shared_ptr<Pool> pool_;
+  std::vector<std::vector<int32_t>> prompts_;
+  std::unique_ptr<Model> model_;
+  GenerateBench result_;
+};
+
 }  // namespace
 
 GenerateBench bench_generate(const Config& config, const GenerateBenchOptions& options,
                              const std::shared_ptr<Pool>& pool) {
-  if (options.prompt_tokens + options.tokens > config.model.context) {
-    throw usage_error(options.prompt_tokens, " prompt tokens and ", options.tokens,
-                      " new ones exceed the model's context of ", config.model.context,
-                      ": the cache would start over and be measured too");
-  }
-  const auto model = make_model(config, options.vocabulary);
-  model->visit([&](Param& w) {
-    allocate(w, master_type(config.train.precision), pool);
-    initialise(w, 1);
-  });
-  const auto prompts = random_prompts(options);
-  SamplingOptions sampling;
-  sampling.max_tokens = options.tokens;
-  sampling.temperature = options.temperature;
+  Sampler sampler(config, options, pool);
+  for (int64_t round = -1; round < options.rounds; ++round) sampler.run(round);
+  return sampler.result();
+}
 
-  GenerateBench result;
-  result.parameters = model->cost().parameters;
-  for (int64_t round = 0; round <= options.rounds; ++round) {
-    int64_t told = 0;
-    double first = 0;
-    const Stopwatch watch;
-    generate(*model, prompts, sampling, [&](size_t, int32_t) {
-      if (++told == options.batch) first = watch.seconds();
-    });
-    const double all = watch.seconds();
-    if (round == 0) continue;
-    result.prefill_seconds.push_back(first);
-    result.decode_seconds.push_back(all - first);
-  }
-  result.pool_peak_bytes = pool->usage().peak;
-  return result;
+std::array<GenerateBench, 2> bench_generate(const Config& config, const Config& against,
+                                            const GenerateBenchOptions& options,
+                                            const std::shared_ptr<Pool>& pool) {
+  Sampler first(config, options, pool), second(against, options, pool);
+  take_turns(
+      options.rounds, [&](int64_t round) { first.run(round); },
+      [&](int64_t round) { second.run(round); });
+  return {first.result(), second.result()};
 }
 
 }  // namespace anabranch

@@ -1,6 +1,7 @@
 // How fast a model of random weights samples.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -22,11 +23,16 @@ struct GenerateBench {
   int64_t parameters = 0;
   // Of each round: until every prompt has its first new token, and from there to the last.
   std::vector<double> prefill_seconds, decode_seconds;
-  int64_t pool_peak_bytes = 0;
+  int64_t pool_peak_bytes = 0;  // of all models there were
 };
 
 // Throws Error (usage, 64) if prompt and new tokens together exceed the model's context.
 GenerateBench bench_generate(const Config& config, const GenerateBenchOptions& options,
                              const std::shared_ptr<Pool>& pool);
+
+// The same of two configurations that take turns, so that the rounds of both are pairs.
+std::array<GenerateBench, 2> bench_generate(const Config& config, const Config& against,
+                                            const GenerateBenchOptions& options,
+                                            const std::shared_ptr<Pool>& pool);
 
 }  // namespace anabranch

@@ -43,7 +43,7 @@ struct Config {
 };
 
 // Reads a configuration and fills what follows from other keys (run.name, run.dir,
-// model.ffn_width).
+// model.ffn_width, and what model.depth and train.budget give).
 //
 //   text     YAML
 //   name     how messages call it; its stem is the default of run.name if run.dir is not set

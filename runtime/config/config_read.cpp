@@ -2,7 +2,9 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "runtime/config/budget.h"
 #include "runtime/config/config.h"
+#include "runtime/config/kappa_recipe.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/section_reader.h"
 
@@ -78,7 +80,16 @@ void read_preset(const YamlNode& root, Config& config, SectionReader& reader) {
   if (preset == nullptr || preset->kind != YamlNode::Kind::kScalar) return;
   if (!apply_preset(config.model, preset->value)) {
     reader.problem_word(*preset, model_presets(), "model.preset");
+    return;
   }
+  if (!is_recipe(preset->value)) return;
+  // A recipe goes by what the file says beside it, which is read for that, and again over it.
+  Config wish = config;
+  std::vector<std::string> told_the_second_time;
+  const SectionReader::Hint none = [](const auto&, const auto&) { return std::string(); };
+  SectionReader first(root, "", told_the_second_time, none);
+  wish.visit(first);
+  apply_recipe(config, preset->value, wish.model);
 }
 
 // What it stands for is set before the keys are read, so that those given win.
@@ -169,6 +180,7 @@ void fill_derived(Config& config) {
   if (config.run.name.empty()) config.run.name = "run";
   if (config.run.dir.empty()) config.run.dir = "runs/" + config.run.name;
   fill_sizes(config.model);
+  fill_budget(config.model, config.train);
 }
 
 }  // namespace anabranch

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "runtime/config/config.h"
+#include "runtime/config/kappa_recipe.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 
@@ -189,6 +190,7 @@ std::vector<KeyInfo> list_all_keys() {
 Config defaults_for(const Config& config) {
   Config defaults;
   apply_preset(defaults.model, config.model.preset);
+  apply_recipe(defaults, config.model.preset, config.model);
   defaults.model.type = config.model.type;  // so that both have the same keys
   apply_compat(defaults.model.moep, config.model.moep.compat);
   defaults.model.moep.compat = Compat::kNone;

@@ -1,5 +1,6 @@
 #include "runtime/config/model_config.h"
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 
@@ -15,7 +16,7 @@ struct Preset {
 
 // Named by the parameters without embeddings for 85M, and with them (at 2,048 positions) above:
 // the names of the GPT-3 table.
-constexpr std::array<Preset, 10> kPresets{{
+constexpr std::array<Preset, 12> kPresets{{
     {"gpt2-2core", ModelType::kGpt2, 4, 192, 4, 128},
     {"gpt2-85m", ModelType::kGpt2, 12, 768, 12, 1024},
     {"gpt2-350m", ModelType::kGpt2, 24, 1024, 16, 1024},
@@ -26,6 +27,8 @@ constexpr std::array<Preset, 10> kPresets{{
     {"moep-2core", ModelType::kMoepMsit, 4, 192, 4, 128},
     {"kappa-2core", ModelType::kKappaMoe, 4, 192, 4, 128},
     {"moep-msit", ModelType::kMoepMsit, 6, 256, 4, 512},
+    {"kappa-paper", ModelType::kKappaMoe, 0, 0, 0, 2048},  // sizes by model.depth: kappa_recipe.h
+    {"kappa-authors", ModelType::kKappaMoe, 0, 0, 0, 2048},
 }};
 
 void fill_depth(ModelConfig& model) {
@@ -73,6 +76,16 @@ void apply_compat(MoepKeys& keys, Compat compat) {
   keys.rope_position = SlotPosition::kCompact;
   keys.window = SlotPosition::kCompact;
   keys.ffn_round = FfnRound::kCeil;
+}
+
+std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers) {
+  std::vector<bool> mixture(static_cast<size_t>(layers), false);
+  const int64_t first = keys.sandwich ? std::max<int64_t>(layers / 2 - 1, 0) : keys.moe_first;
+  const int64_t count = keys.sandwich ? 2 : keys.moe_layers == 0 ? layers : keys.moe_layers;
+  for (int64_t l = first; l < std::min(first + count, layers); ++l) {
+    mixture[static_cast<size_t>(l)] = true;
+  }
+  return mixture;
 }
 
 void fill_sizes(ModelConfig& model) {

@@ -63,7 +63,8 @@ struct ModelConfig {
 // "none" and the presets' names.
 std::vector<std::string> model_presets();
 
-// Sets the sizes of the preset that `name` names. Returns false if there is none.
+// Sets the family and sizes of the preset that `name` names. Returns false if there is none. What
+// else a recipe sets: kappa_recipe.h.
 bool apply_preset(ModelConfig& model, const std::string& name);
 
 // Sets the keys that model.compat stands for.
@@ -71,6 +72,9 @@ void apply_compat(MoepKeys& keys, Compat compat);
 
 // The nearest multiple of 8 to 8/3 of a width, or the next one.
 int64_t two_thirds_of_four(int64_t width, FfnRound round);
+
+// Which of `layers` layers of a kappa_moe model are mixtures.
+std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers);
 
 // Fills the sizes that follow from others: ffn_width, and of depth.
 void fill_sizes(ModelConfig& model);

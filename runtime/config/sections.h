@@ -73,6 +73,9 @@ struct TrainConfig {
   int64_t steps = 0, tokens = 0;
   double epochs = 0;
   int64_t batch_tokens = 0, micro_batch = 1;
+  Budget budget = Budget::kNone;
+  double budget_ratio = 5;
+  int64_t budget_vocabulary = 32768;
   GradWire grad_wire = GradWire::kFp32;
   int64_t log_every = 10, nonfinite_limit = 10;
   double outlier_sigma = 0;
@@ -89,6 +92,12 @@ struct TrainConfig {
       "tokens of one optimizer step over all ranks; accumulation follows from it");
     f("micro_batch", micro_batch, int64_t{1}, int64_t{65536},
       "sequences a rank computes at a time");
+    f("budget", budget,
+      "fills batch_tokens, and steps without tokens, from the size of a kappa_moe model: experts "
+      "count by sqrt(top_k / experts), in authors whole where mixtures are few; given keys win");
+    f("budget_ratio", budget_ratio, 0.001, 1e6, "tokens of a parameter in that budget");
+    f("budget_vocabulary", budget_vocabulary, int64_t{1}, int64_t{1} << 31,
+      "entries of the head that it counts; the data must have as many");
     f("grad_wire", grad_wire, "type of gradients between ranks");
     f("log_every", log_every, int64_t{1}, kMaxCount, "steps between two logged steps");
     f("nonfinite_limit", nonfinite_limit, int64_t{1}, kMaxCount,

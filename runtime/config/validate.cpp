@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "runtime/config/budget.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_model.h"
@@ -54,6 +55,11 @@ void check_model(Rules& rules, const ModelConfig& model) {
   is_set("width", model.width);
   is_set("heads", model.heads);
   is_set("context", model.context);
+  ModelConfig named;
+  apply_preset(named, model.preset);
+  rules.require(model.preset == "none" || named.type == model.type, "model.preset ", model.preset,
+                " is of model.type ", word_of(named.type), ", and model.type is ",
+                word_of(model.type));
   rules.require(model.heads == 0 || model.width % model.heads == 0, "model.width ", model.width,
                 " is not a multiple of model.heads ", model.heads);
 }
@@ -123,6 +129,9 @@ void validate(const Config& config) {
   check_data(rules, config.data);
   check_model(rules, config.model);
   for (const std::string& line : check_family(config)) rules.require(false, line);
+  for (const std::string& line : check_budget(config.model, config.train)) {
+    rules.require(false, line);
+  }
   check_train(rules, config);
   check_saves(rules, config.checkpoint);
   check_listen(rules, config.metrics.listen);

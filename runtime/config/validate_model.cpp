@@ -1,6 +1,9 @@
 #include "runtime/config/validate_model.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
+#include "runtime/config/kappa_recipe.h"
 #include "runtime/config/validate_moep.h"
 
 namespace anabranch {
@@ -44,6 +47,10 @@ std::vector<std::string> check_kappa(const Config& config) {
           keys.experts);
   require(keys.kappa_range <= kLargestRange, "model.kappa_range ", keys.kappa_range,
           " is more than ", kLargestRange);
+  const std::vector<int64_t> depths = recipe_depths();
+  require(!is_recipe(model.preset) || std::ranges::find(depths, keys.depth) != depths.end(),
+          "model.depth ", keys.depth, " is none of model.preset ", model.preset,
+          ", which has 8, 10, 12, 14, 16, 20, 24, 28: other sizes are keys beside one of them");
   if (model.layers == 0 || model.heads == 0) return broken;  // reported as not set
   require(model.width % (2 * model.heads) == 0 || model.width % model.heads != 0, "model.width ",
           model.width, " with model.heads ", model.heads, " has heads of width ",

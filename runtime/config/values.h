@@ -18,6 +18,7 @@ enum class GradWire : uint8_t { kFp32, kBf16 };
 enum class ScheduleForm : uint8_t { kCosine, kLinear, kConstant };
 enum class MatrixOptimizer : uint8_t { kAdamw, kMuon, kAurora };
 enum class MatrixScale : uint8_t { kAspect, kRms };
+enum class Budget : uint8_t { kNone, kPaper, kAuthors };
 
 // The largest of counts that have no natural bound.
 inline constexpr int64_t kMaxCount = int64_t{1} << 50;
@@ -50,6 +51,10 @@ constexpr auto words_of(MatrixOptimizer) {
 }
 
 constexpr auto words_of(MatrixScale) { return std::array<std::string_view, 2>{"aspect", "rms"}; }
+
+constexpr auto words_of(Budget) {
+  return std::array<std::string_view, 3>{"none", "paper", "authors"};
+}
 
 // The word of an enum's value: word_of(Precision::kBf16) is "bf16".
 template <class E>

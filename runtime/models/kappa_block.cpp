@@ -96,12 +96,19 @@ KappaMixture::KappaMixture(const std::string& prefix, const KappaOptions& o, con
   router.weight.wide = true;
 }
 
+Kappa KappaMixture::form() const {
+  return {keys.kappa_range, keys.kappa_scale_alpha, keys.kappa_scale_b, keys.kappa_router_grad};
+}
+
+GateWeights KappaMixture::gate_weights() const {
+  return {router.weight.value, in.value, alpha ? &alpha->value : nullptr, b ? &b->value : nullptr,
+          form()};
+}
+
 Var KappaMixture::activate(const Var& rows, const TopKRoute& route) {
   if (!alpha && !b) return swiglu(rows);
-  const Kappa kappa{keys.kappa_range, keys.kappa_scale_alpha, keys.kappa_scale_b,
-                    keys.kappa_router_grad};
   return kappa_swiglu(rows, alpha ? route.selected : Var(), alpha ? &*alpha : nullptr,
-                      b ? &*b : nullptr, route.plan.groups, kappa);
+                      b ? &*b : nullptr, route.plan.groups, form());
 }
 
 Var KappaMixture::with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
@@ -110,6 +117,7 @@ Var KappaMixture::with_losses(const Var& y, const Var& u, const Var& logits, con
   if (y.tape() == nullptr || losses.share == 0) return y;
   if (Measures* to = losses.figures(y.tape()); to != nullptr) {
     context.figures->add(*to, context.layer, logits.value(), route);
+    context.gate_figures->add(*to, context.layer, route);
   }
   Var sum = y;
   if (context.balance > 0) {

@@ -21,6 +21,7 @@
 #include "core/ops/top_k_route.h"
 #include "runtime/config/family_config.h"
 #include "runtime/models/auxiliary.h"
+#include "runtime/models/kappa_measures.h"
 #include "runtime/models/model.h"
 #include "runtime/models/router_measures.h"
 
@@ -44,6 +45,7 @@ struct KappaContext {
   double balance = 0;  // weight of the balance loss at this step
   AuxiliaryLosses losses = {};
   const RouterMeasures* figures = nullptr;  // where in the losses' figures a layer's are
+  const KappaMeasures* gate_figures = nullptr;
   int64_t layer = 0;
 };
 
@@ -93,6 +95,9 @@ struct KappaMixture {
   // The layer's auxiliary losses are attached to what it returns.
   Var operator()(const Var& u, const KappaContext& context);
 
+  // What figures tell of; refers to this.
+  [[nodiscard]] GateWeights gate_weights() const;
+
   void visit(const auto& f) {
     router.visit(f);
     f(in);
@@ -102,6 +107,7 @@ struct KappaMixture {
   }
 
  private:
+  [[nodiscard]] Kappa form() const;
   // The experts' rows [S, 2F] to [S, F].
   Var activate(const Var& rows, const TopKRoute& route);
   Var with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,

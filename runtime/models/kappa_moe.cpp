@@ -41,23 +41,14 @@ Param table(const std::string& name, const KappaOptions& o, float std_dev, Role 
 
 }  // namespace
 
-std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers) {
-  std::vector<bool> mixture(static_cast<size_t>(layers), false);
-  const int64_t first = keys.sandwich ? std::max<int64_t>(layers / 2 - 1, 0) : keys.moe_first;
-  const int64_t count = keys.sandwich ? 2 : keys.moe_layers == 0 ? layers : keys.moe_layers;
-  for (int64_t l = first; l < std::min(first + count, layers); ++l) {
-    mixture[static_cast<size_t>(l)] = true;
-  }
-  return mixture;
-}
-
 KappaMoe::KappaMoe(const KappaOptions& options, const KappaKeys& keys)
     : options_(fitting(options, keys)),
       keys_(keys),
       wte_(table("wte.weight", options_, 1, Role::kEmbedding)),
       lm_head_(table("lm_head.weight", options_, 0.001F, Role::kHead)),
       head_(lm_head_, keys.softcap),
-      figures_(options_.layers, keys.experts) {
+      figures_(options_.layers, keys.experts),
+      gate_figures_(figures_.places(), options_.layers, keys.experts) {
   blocks_.reserve(static_cast<size_t>(options_.layers));
   for (int64_t l = 0; l < options_.layers; ++l) blocks_.emplace_back(l, options_, keys_);
   set_compute(*this, options_.compute);
@@ -125,6 +116,7 @@ Var KappaMoe::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, doub
   context.losses = {static_cast<double>(B * T) * scale, key.measures};
   context.balance = balance_at(key.step);
   context.figures = &figures_;
+  context.gate_figures = &gate_figures_;
   return head_.loss(hidden(&tape, batch, context), batch.targets, scale);
 }
 
@@ -134,6 +126,8 @@ std::vector<Reading> KappaMoe::readings(const Measures& measures) const {
     figures_.read(all, measures, static_cast<int64_t>(l));
     const auto& mixture = blocks_[l].mixture;
     const int layer = static_cast<int>(l);
+    if (mixture)
+      gate_figures_.read(all, measures, static_cast<int64_t>(l), mixture->gate_weights());
     if (mixture && mixture->alpha) {
       all.push_back({Metric::kPositiveAlpha, layer, 0, positive_mean(mixture->alpha->value)});
     }

@@ -13,15 +13,12 @@
 // that of nanochat.
 #pragma once
 
-#include "runtime/config/family_config.h"
+#include "runtime/config/model_config.h"
 #include "runtime/models/head.h"
 #include "runtime/models/kappa_block.h"
 #include "runtime/models/model.h"
 
 namespace anabranch {
-
-// Which of `layers` layers are mixtures.
-std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers);
 
 class KappaMoe final : public Model {
  public:
@@ -43,6 +40,8 @@ class KappaMoe final : public Model {
   [[nodiscard]] size_t measure_places(int64_t /*sequences*/) const override {
     return figures_.places();
   }
+
+  [[nodiscard]] size_t detail_places() const override { return gate_figures_.places(); }
 
   [[nodiscard]] std::vector<Reading> readings(const Measures& measures) const override;
 
@@ -72,6 +71,7 @@ class KappaMoe final : public Model {
   Param lm_head_;
   Head head_;
   RouterMeasures figures_;
+  KappaMeasures gate_figures_;
 };
 
 }  // namespace anabranch

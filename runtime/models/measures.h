@@ -14,7 +14,9 @@ namespace anabranch {
 // and not when a layer runs a second time in backward.
 class Measures {
  public:
-  explicit Measures(size_t places) : sums_(places, 0.0) {}
+  // The last `detail` places are left alone in steps that are not reported.
+  explicit Measures(size_t places, size_t detail = 0)
+      : sums_(places + detail, 0.0), always_(places) {}
 
   void add(size_t place, double value) { sums_.at(place) += value; }
 
@@ -22,13 +24,17 @@ class Measures {
 
   [[nodiscard]] double at(size_t place) const { return sums_.at(place); }
 
-  [[nodiscard]] std::span<double> sums() { return sums_; }
+  // Those that this step fills.
+  [[nodiscard]] std::span<double> sums() {
+    return {sums_.data(), detailed ? sums_.size() : always_};
+  }
 
   // Whether this step's figures are reported: what costs time is only measured then.
   bool detailed = false;
 
  private:
   std::vector<double> sums_;
+  size_t always_;
 };
 
 // One reported figure. The metric says which of layer and part it has; else they are 0.

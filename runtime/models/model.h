@@ -101,6 +101,9 @@ class Model {
   // Places of Measures that a step of `sequences` sequences fills; 0: the model has no figures.
   [[nodiscard]] virtual size_t measure_places(int64_t /*sequences*/) const { return 0; }
 
+  // Places behind those that only a step whose figures are reported fills.
+  [[nodiscard]] virtual size_t detail_places() const { return 0; }
+
   // After a step, with its sums over all ranks: moves buffers on.
   virtual void end_step(const Measures& /*measures*/) {}
 

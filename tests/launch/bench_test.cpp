@@ -241,6 +241,29 @@ TEST_F(BenchTest, GenerateTimesPrefillAndDecode) {
   EXPECT_EQ(run("bench " + arguments + "11").exit_code, 64);  // beyond the context
 }
 
+TEST_F(BenchTest, GenerateTakesTurnsWithAnotherConfiguration) {
+  write("kappa.yaml",
+        "model: {type: kappa_moe, layers: 2, width: 32, heads: 2, context: 16, moe_first: 1}\n"
+        "train: {precision: bf16, batch_tokens: 64, micro_batch: 2}\n");
+  const std::string arguments =
+      "generate kappa.yaml --vocab 50 --batch 2 --prompt-tokens 6 --tokens 4 --rounds 7 --against ";
+  const Json pair = bench(arguments + "model.kappa=false");
+  // alpha and b of 8 experts with 128 hidden units
+  EXPECT_EQ(pair["parameters"].get<int>() - pair["against"]["parameters"].get<int>(), 2 * 8 * 128);
+  expect_positive(pair["against"], {"decode_seconds", "decode_tokens_per_second"});
+  for (const char* name : {"prefill_throughput_ratio", "decode_throughput_ratio"}) {
+    const Json& ratio = pair[name];
+    expect_positive(ratio, {"median", "low", "high", "confidence"});
+    EXPECT_EQ(ratio["pairs"], 7);
+    EXPECT_GE(ratio["confidence"], 0.95);
+    EXPECT_LE(ratio["low"], ratio["median"]);
+    EXPECT_GE(ratio["high"], ratio["median"]);
+  }
+  expect_text(arguments + "model.kappa=false", "throughput over that one's");
+  EXPECT_EQ(run("bench " + arguments + "model.kapa=false").exit_code, 78);
+  EXPECT_EQ(run("bench " + arguments + "parallel.threads=1").exit_code, 64);
+}
+
 TEST_F(BenchTest, SaveTimesAndLeavesNothing) {
   std::filesystem::create_directory(dir_ + "/disk");
   const std::string arguments = "save run.yaml --vocab 50 --steps 2 --saves 3 --dir disk";

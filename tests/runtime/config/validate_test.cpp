@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "runtime/config/kappa_recipe.h"
 
 namespace anabranch {
 
@@ -152,6 +153,11 @@ TEST(Configs, EveryShippedFileIsValidOnTwoRanks) {
                           config.model.moep.pool_sequences * config.model.context ==
                               config.train.batch_tokens;  // a pool is not cut among ranks
     EXPECT_NO_THROW(plan_batch(config, one_pool ? 1 : 2)) << entry.path();
+    if (is_recipe(config.model.preset)) {
+      EXPECT_EQ(join("kappa-d", config.model.kappa.depth), config.run.name) << entry.path();
+    } else {
+      EXPECT_EQ(config.model.preset, config.run.name) << entry.path();
+    }
   }
   EXPECT_GE(files, 4);
 }

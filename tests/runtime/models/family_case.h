@@ -26,7 +26,8 @@ class FamilyCase {
         config_(config),
         model_(make(type)),
         state_(*model_, config_, FlatStore::Options{}, nullptr),
-        measures_(std::max<size_t>(model_->measure_places(sequences()), 1)) {
+        measures_(std::max<size_t>(model_->measure_places(sequences()), 1),
+                  model_->detail_places()) {
     load("weights/");
   }
 

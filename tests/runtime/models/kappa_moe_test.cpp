@@ -1,5 +1,8 @@
 #include "runtime/models/kappa_moe.h"
 
+#include <algorithm>
+#include <set>
+
 #include "core/nn/init.h"
 #include "runtime/models/registry.h"
 #include "tests/runtime/models/family_case.h"
@@ -247,7 +250,7 @@ TEST(KappaMoe, AnExpertWithoutTokens) {
   const auto model = some_model(keys);
   const Tensor ids = some_ids(1, 3);
   Tape tape;
-  Measures measures(model->measure_places(1));
+  Measures measures(model->measure_places(1), model->detail_places());
   const Var loss = model->loss(tape, {ids, ids, 0}, {1, 0, &measures}, 1.0 / 3);
   tape.backward(loss);
   EXPECT_GT(measures.at(0), 0);
@@ -259,6 +262,45 @@ TEST(KappaMoe, AnExpertWithoutTokens) {
     EXPECT_LT(zeros, std::ssize(grad)) << w.name;
     for (const double g : grad) EXPECT_TRUE(std::isfinite(g));
   });
+}
+
+// Figures are sums over micro-batches and ranks, of those steps that report them alone.
+TEST(KappaMoe, FiguresAddUp) {
+  const auto model = some_model({});
+  model->visit([](Param& w) {
+    if (w.role == Role::kKappa) w.value.copy_from(test::random(w.shape, 7));
+  });
+  const Tensor ids = some_ids(2, 6);
+  const auto run = [&](const Tensor& some, Measures& measures) {
+    Tape tape;
+    (void)model->loss(tape, {some, some, 0}, {1, 0, &measures}, 1.0 / 12);
+  };
+  const size_t places = model->measure_places(1), detail = model->detail_places();
+  Measures at_once(places, detail), one(places, detail), other(places, detail),
+      quiet(places, detail);
+  at_once.detailed = one.detailed = other.detailed = true;
+  run(ids, at_once);
+  run(ids.view(0, {1, 6}), one);
+  run(ids.view(6, {1, 6}), other);
+  run(ids, quiet);
+  EXPECT_EQ(quiet.sums().size(), places);
+  quiet.detailed = true;
+  EXPECT_TRUE(std::ranges::all_of(quiet.sums().subspan(places), [](double v) { return v == 0; }));
+  for (size_t i = 0; i < one.sums().size(); ++i) one.sums()[i] += other.sums()[i];
+  const auto want = model->readings(at_once), got = model->readings(one);
+  ASSERT_EQ(got.size(), want.size());
+  std::set<Metric> told;
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(got[i].value, want[i].value, 1e-9) << static_cast<int>(want[i].metric);
+    told.insert(want[i].metric);
+  }
+  for (const Metric metric :
+       {Metric::kExpertLoad, Metric::kExpertDrops, Metric::kRouterEntropy,
+        Metric::kRouterGateCosine, Metric::kRouterGateAlignment, Metric::kInducedBiasLow,
+        Metric::kInducedBiasMedian, Metric::kInducedBiasHigh, Metric::kKappaLow,
+        Metric::kKappaMedian, Metric::kKappaHigh, Metric::kPositiveAlpha, Metric::kPositiveB}) {
+    EXPECT_TRUE(told.contains(metric)) << static_cast<int>(metric);
+  }
 }
 
 // The losses beside the main one count by a micro-batch's share of the step.
