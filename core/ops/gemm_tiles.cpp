@@ -1,6 +1,7 @@
 #include "core/ops/gemm_tiles.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace anabranch::cpu {
 namespace {
@@ -11,6 +12,10 @@ constexpr int64_t kLeastRows = 16;
 
 // What the library's kernels work on at once, of rows and of columns.
 constexpr int64_t kUnitM = 8, kUnitN = 48;
+
+// How long a sum may be for the library to make it in one go whatever the rows and columns; longer
+// float ones it would cut by these.
+constexpr int64_t kInner = 384;
 
 struct Piece {
   size_t product;
@@ -64,6 +69,21 @@ void copy_rows(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_step, n, to + r * to_step);
 }
 
+// A product by sums of kInner elements, added in their order.
+template <class In, class Out>
+void sum_up(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
+  const int64_t length = std::is_same_v<In, float> ? kInner : std::max<int64_t>(p.shape.k, 1);
+  GemmShape s = p.shape;
+  int64_t first = 0;
+  do {
+    s.k = std::min(length, p.shape.k - first);
+    s.accumulate = p.shape.accumulate || first > 0;
+    gemm<In, Out>(p.c, p.a + first * (s.transpose_a ? s.lda : 1),
+                  p.b + first * (s.transpose_b ? 1 : s.ldb), s, {nullptr, nullptr, pool});
+    first += s.k;
+  } while (first < p.shape.k);
+}
+
 // A product of fewer than kLeastRows rows.
 template <class In, class Out>
 void padded(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
@@ -78,7 +98,7 @@ void padded(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
   s.m = kLeastRows;
   s.lda = s.k;
   s.ldc = s.n;
-  gemm<In, Out>(sums.data<Out>(), rows.data<In>(), p.b, s, {nullptr, nullptr, pool});
+  sum_up<In, Out>({sums.data<Out>(), rows.data<In>(), p.b, s}, pool);
   copy_rows(p.c, ldc, sums.data<Out>(), s.n, m, s.n);
 }
 
@@ -110,7 +130,7 @@ void run(const Product<In, Out>& whole, const Piece& piece, const std::shared_pt
   s.m = piece.rows;
   s.n = piece.columns;
   if (s.m < kLeastRows && !s.transpose_a) return padded(part, pool);
-  gemm<In, Out>(part.c, part.a, part.b, s, {nullptr, nullptr, pool});
+  sum_up(part, pool);
   if (whole.symmetric && piece.row != piece.column) mirror(whole.c, s.ldc, piece);
 }
 
