@@ -203,7 +203,15 @@ TEST(Sweeps, TheBaseOfMoepHasThePapersParameters) {
   EXPECT_EQ(point_called(tree_sweep("moep"), "base").cost.parameters, 52624896);
 }
 
-// Every point of a sweep at its tiny size; of cmollm's sizes the smallest.
+// Sizes that differ from another in nothing else, which is trained.
+bool is_larger_twin(const std::string& id) {
+  for (const char* size : {"350m-", "760m-", "d10-", "d12-", "d14-", "d20-", "d24-", "d28-"}) {
+    if (id.starts_with(size)) return true;
+  }
+  return false;
+}
+
+// Every point of a sweep at its tiny size, of several sizes the smallest.
 TEST(Sweeps, EveryTinyPointTrainsAStep) {
   const test::TrainingFolder folder;
   SweepOptions options{.scale = SweepScale::kTiny};
@@ -211,7 +219,7 @@ TEST(Sweeps, EveryTinyPointTrainsAStep) {
   for (const char* name : {"cmollm", "kappa", "moep"}) {
     const Sweep sweep = tree_sweep(name, options);
     for (const SweepPoint& point : sweep.points) {
-      if (point.id.starts_with("350m") || point.id.starts_with("760m")) continue;
+      if (is_larger_twin(point.id)) continue;
       Config config = point.config;
       config.run.dir = (folder / (std::string(name) + "-" + point.id)).string();
       const test::Training training = test::run_training(config);
@@ -233,7 +241,7 @@ TEST(Sweeps, TinyKeepsVariantsAndCounts) {
     EXPECT_EQ(small.cmollm, large.cmollm);
     EXPECT_EQ(small.altup, large.altup);
     EXPECT_EQ(small.parascale.streams, large.parascale.streams);
-    EXPECT_LT(tiny.points[p].cost.non_embedding_parameters, 1500000) << full.points[p].id;
+    EXPECT_LT(tiny.points[p].cost.non_embedding_parameters, 2000000) << full.points[p].id;
   }
   const int64_t by_size[] = {tiny.points[0].config.model.width, tiny.points[1].config.model.width,
                              tiny.points[2].config.model.width};

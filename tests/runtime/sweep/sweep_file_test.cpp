@@ -122,8 +122,7 @@ TEST_F(SweepFiles, UnknownWordsAreRefusedWithTheNearest) {
   EXPECT_EQ(refusal("groups:\n  - {famly: x}\n"),
             "s.yaml:4: unknown key \"famly\"; nearest is family");
   EXPECT_EQ(refusal("grid:\n  model.layres: [2]\n"),
-            "s.yaml:3: point s-layres2: s.yaml:4: unknown key model.layres; nearest is "
-            "model.layers");
+            "s.yaml:4: unknown key model.layres; nearest is model.layers");
   EXPECT_THAT(refusal("grid:\n  model.layers: [two]\n"),
               HasSubstr("s.yaml:4: model.layers is \"two\", must be a whole number"));
   EXPECT_EQ(refusal("grid: {size: [a]}\nname: \"{sise}\"\n"),
