@@ -35,7 +35,7 @@ int64_t part_of(int64_t n, int64_t most, int64_t unit) {
 // it.
 template <class In, class Out>
 int64_t tile_rows(const std::vector<Product<In, Out>>& products) {
-  constexpr int64_t kEnough = 32;
+  constexpr int64_t kEnough = 16;
   int64_t tiles = 0;
   for (const Product<In, Out>& p : products) {
     tiles += parts_of(p.shape.m, kTileM) * parts_of(p.shape.n, kTileN);

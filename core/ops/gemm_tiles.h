@@ -13,7 +13,7 @@ namespace anabranch::cpu {
 
 // Rows of a tile at most, fewer where they would leave too few tiles to share out; columns; and
 // both of a symmetric product.
-inline constexpr int64_t kTileM = 1024, kFewerM = 512, kTileN = 1152, kTileSymmetric = 288;
+inline constexpr int64_t kTileM = 1024, kFewerM = 512, kTileN = 2304, kTileSymmetric = 288;
 
 // One of the products; `shape` says whether it is added to c. If c is known to be symmetric, its
 // tiles below the diagonal are copies of those above; it must be packed and not added to.

@@ -8,9 +8,9 @@ namespace {
 using cpu::GemmShape;
 using cpu::Product;
 
-// More rows and columns than a tile has, neither a whole number of them.
+// More rows, columns and inner elements than a tile has, none a whole number of them.
 TEST(GemmTiles, IsTheProduct) {
-  constexpr int64_t kM = 1100, kN = 1200, kK = 40;
+  constexpr int64_t kM = 1100, kN = 2400, kK = 400;
   const Tensor a = test::random({kM, kK}, 1, DType::kF32), b = test::random({kK, kN}, 2, a.dtype());
   const Tensor a_turned = test::random({kK, kM}, 3, DType::kF32);
   for (const bool turned : {false, true}) {
