@@ -14,7 +14,7 @@ struct Plain {
 };
 
 Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
-                      const Tensor& first_key = {}) {
+                      const Tensor& first_key = {}, const Tensor& last_key = {}) {
   const int64_t tokens = qkv.dim(0) / batch, channels = qkv.dim(1) / 3, width = channels / heads;
   const std::vector<double> x = test::values(qkv), g = test::values(dy);
   Plain to{std::vector<double>(g.size()), std::vector<double>(x.size())};
@@ -30,14 +30,15 @@ Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_
     };
     for (int64_t i = 0; i < tokens; ++i) {
       const int64_t first = first_key.empty() ? 0 : first_key.data<int32_t>()[row + i];
-      std::vector<double> p(static_cast<size_t>(i + 1)), dp(p.size());
+      const int64_t last = last_key.empty() ? i : last_key.data<int32_t>()[row + i];
+      std::vector<double> p(static_cast<size_t>(tokens)), dp(p.size());
       double sum = 0, delta = 0;
-      for (int64_t j = first; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         double s = 0;
         for (int64_t d = 0; d < width; ++d) s += x[at(0, i, d)] * x[at(1, j, d)];
         sum += p[static_cast<size_t>(j)] = std::exp(s * scale);
       }
-      for (int64_t j = first; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         const auto k = static_cast<size_t>(j);
         p[k] /= sum;
         for (int64_t d = 0; d < width; ++d) {
@@ -47,7 +48,7 @@ Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_
         }
         delta += p[k] * dp[k];
       }
-      for (int64_t j = first; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         const double ds = p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta) * scale;
         for (int64_t d = 0; d < width; ++d) {
           to.dqkv[at(0, i, d)] += ds * x[at(1, j, d)];
@@ -64,10 +65,10 @@ struct Pass {
 };
 
 Pass forward_and_back(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
-                      const Tensor& first_key = {}) {
+                      const Tensor& first_key = {}, const Tensor& last_key = {}) {
   Tape tape;
   const Var x = tape.input(qkv);
-  const Var y = attention(x, batch, heads, first_key);
+  const Var y = attention(x, batch, heads, first_key, last_key);
   tape.backward(y, dy);
   return {y.value(), tape.take_grad(x)};
 }
@@ -90,6 +91,19 @@ Tensor random_first_keys(int64_t batch, int64_t tokens, uint32_t longest) {
     }
   }
   return first;
+}
+
+// Where they end: the mirror image of that, of other sequences.
+Tensor random_last_keys(int64_t batch, int64_t tokens, uint32_t longest) {
+  const Tensor first = random_first_keys(batch + 1, tokens, longest);
+  Tensor last({batch, tokens}, DType::kI32);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      last.data<int32_t>()[b * tokens + t] = static_cast<int32_t>(
+          tokens - 1 - first.data<int32_t>()[(b + 1) * tokens + tokens - 1 - t]);
+    }
+  }
+  return last;
 }
 
 TEST(Attention, TwoTokensByHand) {
@@ -116,6 +130,53 @@ TEST(Attention, GradientsByDifferencesFromAFirstKey) {
     const Tensor first = random_first_keys(2, tokens, 4);
     test::expect_gradients([&](const Var& x) { return attention(x, 2, 2, first); },
                            test::random({2 * tokens, 3 * 2 * width}, 1), {});
+  }
+}
+
+TEST(Attention, GradientsByDifferencesUpToALastKey) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{5, 3}, {9, 8}, {67, 1}}) {
+    const Tensor first = random_first_keys(2, tokens, 4), last = random_last_keys(2, tokens, 4);
+    for (const Tensor& from : {first, Tensor()}) {
+      test::expect_gradients([&](const Var& x) { return attention(x, 2, 2, from, last); },
+                             test::random({2 * tokens, 3 * 2 * width}, 1), {});
+    }
+  }
+}
+
+// What a token sees after it decides of it; here a NaN that is not seen by it.
+TEST(Attention, ATokenSeesUpToItsLastKeyAndNoFurther) {
+  constexpr int64_t kTokens = 150;
+  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+    Tensor last({1, kTokens}, DType::kI32);
+    for (int32_t t = 0; t < kTokens; ++t) {
+      last.data<int32_t>()[t] = std::min<int32_t>(t + 5, kTokens - 1);
+    }
+    Tensor qkv = test::random({kTokens, 3 * 32}, 1, type);
+    qkv.view(100 * 96 + 32, {32}).copy_from(test::full({32}, NAN, type));
+    const std::vector<double> y = test::values(attention(Var(qkv), 1, 1, {}, last).value());
+    for (size_t t = 0; t < kTokens; ++t) {
+      EXPECT_EQ(std::isnan(y[t * 32]), t >= 95) << name_of(type) << " " << t;
+    }
+  }
+}
+
+TEST(Attention, OneselfAsTheLastKeyIsCausalToTheBit) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{67, 5}, {200, 32}, {650, 64}}) {
+    Tensor last({2, tokens}, DType::kI32);
+    for (int64_t i = 0; i < 2 * tokens; ++i) {
+      last.data<int32_t>()[i] = static_cast<int32_t>(i % tokens);
+    }
+    const Tensor first = random_first_keys(2, tokens, 50);
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      const Tensor qkv = test::random({2 * tokens, 3 * width}, 1, type);
+      const Tensor dy = test::random({2 * tokens, width}, 2, type);
+      for (const Tensor& from : {first, Tensor()}) {
+        const Pass want = forward_and_back(qkv, dy, 2, 1, from);
+        const Pass got = forward_and_back(qkv, dy, 2, 1, from, last);
+        EXPECT_EQ(test::values(got.y), test::values(want.y)) << name_of(type) << " T " << tokens;
+        EXPECT_EQ(test::values(got.dqkv), test::values(want.dqkv)) << name_of(type);
+      }
+    }
   }
 }
 
@@ -164,7 +225,8 @@ TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
   }
 }
 
-// Across the edges of blocks, from all keys (longest 0) and from first keys of documents.
+// Across the edges of blocks, from all keys (longest 0) and from first keys of documents; up to the
+// token and up to last keys.
 TEST(Attention, EveryTypeMatchesTheEquations) {
   struct Size {
     int64_t batch, tokens, heads, width;
@@ -194,12 +256,16 @@ TEST(Attention, EveryTypeMatchesTheEquations) {
     for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
       const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
       const Tensor dy = test::random({rows, channels}, 2, type);
-      const Plain want = plain_attention(qkv, dy, size.batch, size.heads, first);
-      const Pass got = forward_and_back(qkv, dy, size.batch, size.heads, first);
-      const std::string what = join(name_of(type), " T ", size.tokens, " D ", size.width,
-                                    " documents of ", size.longest);
-      test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
-      test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+      const auto longest = size.longest == 0 ? 1000 : size.longest;
+      for (const Tensor& last : {Tensor(), random_last_keys(size.batch, size.tokens, longest)}) {
+        const Plain want = plain_attention(qkv, dy, size.batch, size.heads, first, last);
+        const Pass got = forward_and_back(qkv, dy, size.batch, size.heads, first, last);
+        const std::string what =
+            join(name_of(type), " T ", size.tokens, " D ", size.width, " documents of ",
+                 size.longest, last.empty() ? ", causal" : ", both ways");
+        test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
+        test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+      }
     }
   }
 }
@@ -287,11 +353,12 @@ TEST(Attention, ThreadsDoNotChangeABit) {
     const Tensor qkv = test::random({rows, 3 * channels}, 1, size.type);
     const Tensor dy = test::random({rows, channels}, 2, size.type);
     for (const Tensor& first : {Tensor(), random_first_keys(size.batch, size.tokens, 90)}) {
+      const Tensor last = first.empty() ? Tensor() : random_last_keys(size.batch, size.tokens, 70);
       set_thread_count(1);
-      const Pass one = forward_and_back(qkv, dy, size.batch, size.heads, first);
+      const Pass one = forward_and_back(qkv, dy, size.batch, size.heads, first, last);
       for (const int threads : {2, 3, 5}) {
         set_thread_count(threads);
-        const Pass many = forward_and_back(qkv, dy, size.batch, size.heads, first);
+        const Pass many = forward_and_back(qkv, dy, size.batch, size.heads, first, last);
         EXPECT_EQ(thread_count(), threads);
         EXPECT_EQ(test::values(many.y), test::values(one.y));
         EXPECT_EQ(test::values(many.dqkv), test::values(one.dqkv));
@@ -328,6 +395,18 @@ TEST(Attention, RefusesWhatDoesNotDivide) {
   EXPECT_THROW(attention(Var(qkv), 0, 2), Error);
   EXPECT_THROW(attention(Var(qkv), 2, 0), Error);
   EXPECT_THROW(attention(Var(qkv.reshape({72})), 2, 2), Error);
+}
+
+TEST(Attention, RefusesLastKeysOutOfOrder) {
+  const Var qkv(test::random({6, 12}, 1));
+  const auto with = [&](Shape shape, std::vector<int32_t> last) {
+    return attention(qkv, 2, 2, {}, Tensor::of<int32_t>(shape, last));
+  };
+  EXPECT_NO_THROW(with({2, 3}, {0, 1, 2, 1, 2, 2}));
+  EXPECT_THROW(with({2, 3}, {0, 1, 2, 2, 1, 2}), Error);
+  EXPECT_THROW(with({2, 3}, {0, 0, 2, 0, 1, 2}), Error);
+  EXPECT_THROW(with({2, 3}, {0, 1, 3, 0, 1, 2}), Error);
+  EXPECT_THROW(with({3, 2}, {1, 1, 1, 1, 1, 1}), Error);
 }
 
 TEST(Attention, RefusesFirstKeysOutOfOrder) {
