@@ -25,7 +25,8 @@ LoaderOptions loader_options(const Config& config, const Dataset& dataset);
 class RunData {
  public:
   // Opens the data set, checks it as data.verify says (each rank its part of the files), and makes
-  // sure that all ranks see the same one. Collective. Throws Error (data, 65).
+  // sure that all ranks see the same one. Collective. Throws Error (data, 65); Error (config, 78)
+  // if masked steps are asked for and the last token of the vocabulary is not free for it.
   RunData(const Config& config, const BatchPlan& plan, Group& world, const RankContext& context);
 
   [[nodiscard]] int64_t vocabulary() const { return dataset_.tokenizer().vocab_size; }
