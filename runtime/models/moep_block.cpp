@@ -164,17 +164,25 @@ RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
 }
 
 Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
+  const Groups& groups = choice.plan.groups;
+  if (groups.rows() == 0) return ln_post_(x);
   const Var low = down_(x);
-  Var o;
+  // The slots in the order that each expert has them.
+  SlotPlan held = choice.plan;
+  held.source = choice.plan.source.clone();
+  held.gate = choice.plan.gate.clone();
+  std::vector<Var> of_experts;
   for (int64_t e = 0; e < options_.experts(); ++e) {
-    if (choice.plan.groups.size(e) == 0) continue;
+    if (groups.size(e) == 0) continue;
     const ExpertRows rows = arrange_rows(choice.plan, e, choice.gates.value(), layout(e, pass));
     const Var y = experts_[static_cast<size_t>(e)](gather_rows(low, rows.plan.source), 1,
                                                    rows.positions, rows.first_key, rows.last_key);
-    const Var of_expert = combine_rows(up_(y), choice.gates, rows.plan);
-    o = o.value().empty() ? of_expert : o + of_expert;
+    of_experts.push_back(up_(y));
+    const Shape size{groups.size(e)};
+    held.source.view(groups.begin(e), size).copy_from(rows.plan.source);
+    held.gate.view(groups.begin(e), size).copy_from(rows.plan.gate);
   }
-  return o.value().empty() ? ln_post_(x) : ln_post_.add(x, o).norm;
+  return ln_post_.add(x, combine_rows(of_experts, choice.gates, held)).norm;
 }
 
 size_t MoepBlock::place(int64_t pool, int64_t expert) const {

@@ -97,12 +97,16 @@ MicroBatch some_batch(int64_t first_sample, int64_t sequences) {
   return batch;
 }
 
+std::vector<int32_t> ints(const Tensor& t) {
+  return {t.span<int32_t>().begin(), t.span<int32_t>().end()};
+}
+
 TEST(MaskedBatch, HidesSomeTokensAndLearnsThemOrTheNext) {
   for (const MaskTarget target : {MaskTarget::kSame, MaskTarget::kNext}) {
     const MicroBatch batch = some_batch(3, 4);
     const Tensor kept = batch.inputs.clone();
     const MicroBatch got = masked(batch, masking(0, target), kMask, 7, {1, 5});
-    EXPECT_EQ(test::values(batch.inputs), test::values(kept));
+    EXPECT_EQ(ints(batch.inputs), ints(kept));
     EXPECT_EQ(got.first_sample, 3);
     for (int64_t b = 0; b < 4; ++b) {
       int64_t count = 0;
@@ -123,10 +127,10 @@ TEST(MaskedBatch, IsTheSameInAnySplit) {
   const MoepKeys keys = masking(0, MaskTarget::kSame);
   const auto inputs = [&](int64_t first, int64_t sequences, int64_t step) {
     const StepKey key{1, step};
-    return test::values(masked(some_batch(first, sequences), keys, kMask, 7, key).inputs);
+    return ints(masked(some_batch(first, sequences), keys, kMask, 7, key).inputs);
   };
   const auto whole = inputs(6, 4, 5);
-  std::vector<double> parts;
+  std::vector<int32_t> parts;
   for (const auto& [first, sequences] : {std::pair<int64_t, int64_t>{6, 1}, {7, 2}, {9, 1}}) {
     const auto part = inputs(first, sequences, 5);
     parts.insert(parts.end(), part.begin(), part.end());

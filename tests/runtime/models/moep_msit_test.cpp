@@ -221,7 +221,8 @@ TEST(MoepMsit, PoolsOfAStepMoveThresholdsInTheirOrder) {
       }
     });
     // theta = decay kth_0 + (1 - decay) kth_1 of the first layer and expert
-    EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(1) + (1 - 0.99) * measures.at(1 + 6));
+    const size_t first = ChoiceMeasures(2, 3).places();
+    EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(first) + (1 - 0.99) * measures.at(first + 6));
   }
   EXPECT_EQ(after[0], after[1]);
 }
