@@ -79,7 +79,8 @@ const Family kFamilies[] = {
        c.model.moep.causal_ratio = 0.5;
        c.model.moep.mlm_target = MaskTarget::kSame;
        c.model.ffn_width = 0;
-     }},
+     },
+     1e-2},
     {"moep_token_choice",
      [](Config& c) {
        c.model.type = ModelType::kMoepMsit;

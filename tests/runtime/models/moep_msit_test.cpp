@@ -221,8 +221,8 @@ TEST(MoepMsit, PoolsOfAStepMoveThresholdsInTheirOrder) {
       }
     });
     // theta = decay kth_0 + (1 - decay) kth_1 of the first layer and expert
-    const size_t first = ChoiceMeasures(2, 3).places();
-    EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(first) + (1 - 0.99) * measures.at(first + 6));
+    const size_t scores = ChoiceMeasures(2, 3).places();
+    EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(scores) + (1 - 0.99) * measures.at(scores + 6));
   }
   EXPECT_EQ(after[0], after[1]);
 }
