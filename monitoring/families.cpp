@@ -24,6 +24,8 @@ const char* label_name(MetricLabel label) {
       return "stream";
     case MetricLabel::kExpert:
       return "expert";
+    case MetricLabel::kExperts:
+      return "experts";
     case MetricLabel::kNone:
       break;
   }

@@ -16,7 +16,8 @@ enum class MetricLabel : uint8_t {
   kSource,
   kLayer,   // of the model
   kStream,  // of a layer: two labels, layer and stream
-  kExpert   // of a layer, likewise
+  kExpert,  // of a layer, likewise
+  kExperts  // how many experts, from 0 on
 };
 
 // In the order of kMetrics.
@@ -67,6 +68,9 @@ enum class Metric : uint8_t {
   kExpertDrops,
   kUnselectedTokens,
   kExpertThreshold,
+  kExpertOverlap,
+  kExpertsOfToken,
+  kMaskedTokens,
   kRouterEntropy,
   kRouterGateCosine,
   kRouterGateAlignment,

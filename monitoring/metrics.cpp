@@ -133,6 +133,8 @@ std::pair<int64_t, int64_t> Metrics::grid_of(Metric metric) const {
       return {parts_.layers, parts_.streams};
     case MetricLabel::kExpert:
       return {parts_.layers, parts_.experts};
+    case MetricLabel::kExperts:
+      return {parts_.layers, parts_.experts > 0 ? parts_.experts + 1 : 0};
     default:
       return {0, 0};
   }

@@ -81,7 +81,7 @@ class Metrics {
   Labels info_;
   PartCounts parts_;
   int64_t limit_;
-  std::array<std::vector<std::string>, 8> labels_;    // by MetricLabel
+  std::array<std::vector<std::string>, 9> labels_;    // by MetricLabel
   std::array<size_t, kMetrics.size()> first_cell_{};  // by Metric
   std::unique_ptr<std::atomic<double>[]> cells_;
   std::vector<std::atomic<uint64_t>> buckets_;  // not cumulative

@@ -56,6 +56,20 @@ LoaderOptions options_of_rank(const Config& config, const Dataset& dataset, cons
   return o;
 }
 
+// Masked steps put the vocabulary's last entry where tokens are hidden: no text may have it.
+void check_mask(const Config& config, const Tokenizer& tokenizer) {
+  const bool masks =
+      config.model.type == ModelType::kMoepMsit && config.model.moep.causal_ratio < 1;
+  const auto last = static_cast<TokenId>(tokenizer.vocab_size() - 1);
+  const bool free = tokenizer.token_bytes().back() == 0 && tokenizer.bos_id() != last &&
+                    tokenizer.eos_id() != last;
+  if (!masks || free) return;
+  throw config_error("model.causal_ratio is ", config.model.moep.causal_ratio,
+                     ", and masked steps need a mask token, the last of the vocabulary; token ",
+                     last, " of ", config.data.path, " is another: train a tokenizer with ",
+                     "--special '<|mask|>' after the other special tokens");
+}
+
 }  // namespace
 
 LoaderOptions loader_options(const Config& config, const Dataset& dataset) {
@@ -105,6 +119,7 @@ RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
   if (config.data.verify) verify_share(dataset_, world.rank(), world.size());
   require_same(world, "the data set " + config.data.path, dataset_.fingerprint());
   const Tokenizer tokenizer = Tokenizer::load(dataset_.tokenizer_path());
+  check_mask(config, tokenizer);
   token_bytes_.assign(tokenizer.token_bytes().begin(), tokenizer.token_bytes().end());
   loader_ = std::make_unique<Loader>(dataset_, options_);
   check_words(config, *loader_);

@@ -34,7 +34,8 @@ void check_words(const Config& config, const Loader& loader);
 class RunData {
  public:
   // Opens the data set, checks it as data.verify says (each rank its part of the files), and makes
-  // sure that all ranks see the same one. Collective. Throws Error (data, 65).
+  // sure that all ranks see the same one. Collective. Throws Error (data, 65); Error (config, 78)
+  // if masked steps are asked for and the last token of the vocabulary is not free for it.
   RunData(const Config& config, const BatchPlan& plan, Group& world, const RankContext& context);
 
   [[nodiscard]] int64_t vocabulary() const { return dataset_.tokenizer().vocab_size; }

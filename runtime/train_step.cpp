@@ -26,7 +26,9 @@ double TrainStep::accumulate(const std::function<MicroBatch()>& next,
                              const std::function<void()>& at_peak) {
   // Every target of a training batch counts, so batch_tokens is their number over all ranks.
   const double scale = 1.0 / static_cast<double>(config_.train.batch_tokens);
-  const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step, &measures_};
+  const double last = static_cast<double>(std::max<int64_t>(plan_.steps - 1, 1));
+  const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step, &measures_,
+                    std::min(static_cast<double>(state_.step) / last, 1.0)};
   std::ranges::fill(measures_.sums(), 0.0);
   state_.store().forget_grads();
   double loss = 0;

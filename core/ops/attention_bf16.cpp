@@ -130,17 +130,20 @@ struct Bf16Heads::State {
     for (Tensor* t : {&q, &dy}) *t = halves(kRow * width);
     for (Tensor* t : {&p, &ds}) *t = halves(kKeyBlock * kRow);
     for (Tensor* t : {&s, &dp}) *t = floats(kKeyBlock * kRow);
-    for (Tensor* t : {&max, &sum, &alpha, &lse, &delta, &first_keys}) *t = floats(kRow);
+    for (Tensor* t : {&max, &sum, &alpha, &lse, &delta, &first_keys, &last_keys}) {
+      *t = floats(kRow);
+    }
     gathered = floats(width * kRow);
   }
 
   // Scores of one block: s = scale log2(e) k q^T.
-  Scores<float> score(int64_t first, int64_t keys, int64_t key) {
+  Scores<float> score(int64_t first, int64_t key) {
     const Scores<float> block{.s = s.data<float>(),
-                              .keys = std::min(kKeyBlock, rounded(keys, kKeyTile) - key),
+                              .keys = std::min(kKeyBlock, rounded(end, kKeyTile) - key),
                               .lanes = kRow,
                               .offset = key - first,
-                              .first = bounded ? first_keys.data<float>() : nullptr};
+                              .first = bounded ? first_keys.data<float>() : nullptr,
+                              .last = both_ways ? last_keys.data<float>() : nullptr};
     products.run(
         {block.keys, kRow, width, false, true, false, scale * std::numbers::log2e_v<float>},
         k.data<Bf16>() + key * width, q.data<Bf16>(), block.s);
@@ -152,15 +155,19 @@ struct Bf16Heads::State {
     products.run({width, kRow, keys, true, false, true, 1}, a, b, gathered.data<float>());
   }
 
-  // Takes the first keys of `rows` queries, of which the first is at key `first`.
-  void bound(const int32_t* first_key, int64_t first, int64_t rows) {
-    bounded = first_key != nullptr;
-    begin = bounded ? *first_key / kKeyTile * kKeyTile : 0;  // few sizes of blocks
-    if (bounded) load_first_keys(first_keys.data<float>(), first_key, rows, first);
+  // Takes what bounds the keys of `rows` queries from query i of `head` on, which is at key
+  // `first`.
+  void bound(const auto& head, int64_t i, int64_t first, int64_t rows) {
+    bounded = head.first_key != nullptr;
+    both_ways = head.last_key != nullptr;
+    begin = bounded ? head.first_key[i] / kKeyTile * kKeyTile : 0;  // few sizes of blocks
+    end = both_ways ? head.last_key[i + rows - 1] + 1 : first + rows;
+    if (bounded) load_bounds(first_keys.data<float>(), head.first_key + i, rows, first);
+    if (both_ways) load_bounds(last_keys.data<float>(), head.last_key + i, rows, first);
   }
 
-  void attend(int64_t first, int64_t rows);
-  void attend_back(int64_t first, int64_t rows);
+  void attend(int64_t first);
+  void attend_back(int64_t first);
 
   int64_t width, padded;
   float scale;
@@ -172,17 +179,17 @@ struct Bf16Heads::State {
   Tensor gathered;  // [width, kRow]: y, or dq
   Tensor dk, dv;    // [padded, width], made by the first backward
   Tensor max, sum, alpha, lse, delta;
-  Tensor first_keys;  // [kRow], Scores::first if bounded
-  bool bounded = false;
-  int64_t begin = 0;  // where the keys of these queries begin, or a little before
+  Tensor first_keys, last_keys;  // [kRow], Scores::first if bounded, last if both_ways
+  bool bounded = false, both_ways = false;
+  int64_t begin = 0, end = 0;  // of the keys of these queries; it begins there or a little before
 };
 
-void Bf16Heads::State::attend(int64_t first, int64_t rows) {
+void Bf16Heads::State::attend(int64_t first) {
   gathered.fill_zero();
   sum.fill_zero();
   std::fill_n(max.data<float>(), kRow, -std::numeric_limits<float>::infinity());
-  for (int64_t key = begin; key < first + rows; key += kKeyBlock) {
-    const Scores<float> block = score(first, first + rows, key);
+  for (int64_t key = begin; key < end; key += kKeyBlock) {
+    const Scores<float> block = score(first, key);
     if (softmax_step(block, max.data<float>(), sum.data<float>(), alpha.data<float>())) {
       scale_lanes(gathered.data<float>(), width, kRow, alpha.data<float>());
     }
@@ -191,10 +198,10 @@ void Bf16Heads::State::attend(int64_t first, int64_t rows) {
   }
 }
 
-void Bf16Heads::State::attend_back(int64_t first, int64_t rows) {
+void Bf16Heads::State::attend_back(int64_t first) {
   gathered.fill_zero();
-  for (int64_t key = begin; key < first + rows; key += kKeyBlock) {
-    const Scores<float> block = score(first, first + rows, key);
+  for (int64_t key = begin; key < end; key += kKeyBlock) {
+    const Scores<float> block = score(first, key);
     const Bf16* const keys = k.data<Bf16>() + key * width;
     products.run({block.keys, kRow, width, false, true, false, 1}, v.data<Bf16>() + key * width,
                  dy.data<Bf16>(), dp.data<float>());
@@ -229,8 +236,8 @@ void Bf16Heads::forward(const HeadForward<Bf16>& head) {
   for (int64_t i = 0; i < head.queries; i += kRow) {
     const int64_t rows = std::min(kRow, head.queries - i);
     pack(t.q.data<Bf16>(), head.q + i * head.q_stride, head.q_stride, rows, kRow, t.width);
-    t.bound(head.first_key == nullptr ? nullptr : head.first_key + i, head.past + i, rows);
-    t.attend(head.past + i, rows);
+    t.bound(head, i, head.past + i, rows);
+    t.attend(head.past + i);
     float* const inverse = t.alpha.data<float>();
     for (int64_t r = 0; r < kRow; ++r) {
       const float sum = t.sum.data<float>()[r];
@@ -270,8 +277,8 @@ void Bf16Heads::backward(const HeadBackward<Bf16>& head) {
     for (int64_t r = 0; r < rows; ++r) {
       t.lse.data<float>()[r] = head.l[i + r] * std::numbers::log2e_v<float>;
     }
-    t.bound(head.first_key == nullptr ? nullptr : head.first_key + i, i, rows);
-    t.attend_back(i, rows);
+    t.bound(head, i, i, rows);
+    t.attend_back(i);
     std::fill_n(t.alpha.data<float>(), kRow, t.scale);
     scale_lanes(t.gathered.data<float>(), t.width, kRow, t.alpha.data<float>());
     store_lanes(Rows<Bf16>{head.dq + i * stride, stride, rows, t.width}, t.gathered.data<float>(),

@@ -12,17 +12,17 @@ int64_t head_grain(int64_t tokens, int64_t width) {
 }
 
 // [B, T]; null if there is none.
-const int32_t* data_of(const Tensor& first_key) {
-  return first_key.empty() ? nullptr : first_key.data<int32_t>();
+const int32_t* data_of(const Tensor& bound) {
+  return bound.empty() ? nullptr : bound.data<int32_t>();
 }
 
-const int32_t* of_sequence(const int32_t* first_key, int64_t row) {
-  return first_key == nullptr ? nullptr : first_key + row;
+const int32_t* of_sequence(const int32_t* bound, int64_t row) {
+  return bound == nullptr ? nullptr : bound + row;
 }
 
 }  // namespace
 
-void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const Tensor& first_key) {
+void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const KeyBounds& bounds) {
   const int64_t batch = lse.dim(0), heads = lse.dim(1), tokens = lse.dim(2);
   const int64_t channels = y.dim(1), width = channels / heads;
   dispatch(qkv.dtype(), [&]<class T>() {
@@ -30,7 +30,7 @@ void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const Tensor& 
     const T* const x = qkv.data<T>();
     T* const out = y.data<T>();
     A* const l = lse.data<A>();
-    const int32_t* const first = data_of(first_key);
+    const int32_t *const first = data_of(bounds.first), *const last = data_of(bounds.last);
     parallel_for(batch * heads, head_grain(tokens, width), [=, &qkv](int64_t begin, int64_t end) {
       HeadWorker<T> worker(qkv, tokens, width, HeadWorker<T>::Pass::kForward);
       for (int64_t i = begin; i < end; ++i) {
@@ -46,14 +46,15 @@ void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const Tensor& 
                         .y_stride = channels,
                         .queries = tokens,
                         .width = width,
-                        .first_key = of_sequence(first, row)});
+                        .first_key = of_sequence(first, row),
+                        .last_key = of_sequence(last, row)});
       }
     });
   });
 }
 
 void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv,
-                        const Tensor& first_key, const Tensor& y, const Tensor& lse) {
+                        const KeyBounds& bounds, const Tensor& y, const Tensor& lse) {
   const int64_t batch = lse.dim(0), heads = lse.dim(1), tokens = lse.dim(2);
   const int64_t channels = y.dim(1), width = channels / heads;
   dispatch(qkv.dtype(), [&]<class T>() {
@@ -62,7 +63,7 @@ void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv,
     const A* const l = lse.data<A>();
     T* const dx = dqkv.out.data<T>();
     const bool accumulate = dqkv.accumulate;
-    const int32_t* const first = data_of(first_key);
+    const int32_t *const first = data_of(bounds.first), *const last = data_of(bounds.last);
     parallel_for(batch * heads, head_grain(tokens, width), [=, &qkv](int64_t begin, int64_t end) {
       HeadWorker<T> worker(qkv, tokens, width, HeadWorker<T>::Pass::kBackward);
       for (int64_t i = begin; i < end; ++i) {
@@ -82,7 +83,8 @@ void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv,
                          .tokens = tokens,
                          .width = width,
                          .accumulate = accumulate,
-                         .first_key = of_sequence(first, row)});
+                         .first_key = of_sequence(first, row),
+                         .last_key = of_sequence(last, row)});
       }
     });
   });

@@ -44,14 +44,21 @@ struct Run {
   int64_t begin, end, lane, lane_end;
 };
 
-// Calls f(run) for runs of keys that are seen by the same vectors of lanes: on the diagonal and
-// where documents meet this leaves out what no lane sees.
+// Calls f(run) for runs of keys that are seen by the same vectors of lanes: on the diagonal, where
+// documents meet and at the edges of windows this leaves out what no lane sees.
 template <class A, class F>
 void for_each_run(const Scores<A>& tile, const F& f) {
   for (Run run{}; run.begin < tile.keys; run.begin = run.end) {
     const int64_t place = tile.offset + run.begin;
-    run.lane = std::max<int64_t>(0, place) / kVector<A> * kVector<A>;
-    run.end = std::min(tile.keys, run.lane + kVector<A> - tile.offset);
+    int64_t last = 0;  // place that a lane of the first vector sees
+    if (tile.last == nullptr) {
+      run.lane = std::max<int64_t>(0, place) / kVector<A> * kVector<A>;
+      last = run.lane + kVector<A> - 1;
+    } else {
+      while (tile.last[run.lane + kVector<A> - 1] < static_cast<A>(place)) run.lane += kVector<A>;
+      last = static_cast<int64_t>(tile.last[run.lane + kVector<A> - 1]);
+    }
+    run.end = std::min(tile.keys, last + 1 - tile.offset);
     run.lane_end = tile.lanes;
     if (tile.first != nullptr) {
       int64_t lane = run.lane + kVector<A>;
@@ -125,9 +132,9 @@ template <class A>
 struct QueryTile {
   A *q, *o, *s;                // [width, kQueryTile], the same, [kKeyTile, kQueryTile]
   A *max, *sum, *alpha;        // [kQueryTile]
-  A* first_keys;               // [kQueryTile], Scores::first; null: none
+  A *first_keys, *last_keys;   // [kQueryTile], Scores::first and last; null: none
   const A *k, *v;              // [keys, width]
-  int64_t begin;               // the first key that a query sees
+  int64_t begin, end;          // the first key that a query sees, and behind the last
   int64_t first, rows, width;  // position of the first query, counted in keys; number of queries
 };
 
@@ -137,13 +144,13 @@ void attend(const QueryTile<A>& tile) {
   std::fill_n(tile.o, tile.width * kRow, A{0});
   std::fill_n(tile.sum, kRow, A{0});
   std::fill_n(tile.max, kRow, -std::numeric_limits<A>::infinity());
-  const int64_t keys = tile.first + tile.rows;
-  for (int64_t key = tile.begin; key < keys; key += kKeyTile) {
+  for (int64_t key = tile.begin; key < tile.end; key += kKeyTile) {
     const Scores<A> scores{.s = tile.s,
-                           .keys = std::min(kKeyTile, keys - key),
+                           .keys = std::min(kKeyTile, tile.end - key),
                            .lanes = padded<A>(tile.rows),
                            .offset = key - tile.first,
-                           .first = tile.first_keys};
+                           .first = tile.first_keys,
+                           .last = tile.last_keys};
     multiply_scores(scores, tile.s, tile.k + key * tile.width, tile.q, tile.width);
     if (softmax_step(scores, tile.max, tile.sum, tile.alpha)) {
       scale_lanes(tile.o, tile.width, scores.lanes, tile.alpha);
@@ -154,7 +161,7 @@ void attend(const QueryTile<A>& tile) {
 
 template <class A>
 int64_t forward_scratch(int64_t keys, int64_t width) {
-  return 2 * padded<A>(keys * width) + (2 * width + kKeyTile + 4) * kQueryTile<A>;
+  return 2 * padded<A>(keys * width) + (2 * width + kKeyTile + 5) * kQueryTile<A>;
 }
 
 template <class T>
@@ -172,9 +179,11 @@ void head_forward(const HeadForward<T>& head, Accumulator<T>* scratch) {
                     .sum = arena.take(kRow),
                     .alpha = arena.take(kRow),
                     .first_keys = head.first_key == nullptr ? nullptr : arena.take(kRow),
+                    .last_keys = head.last_key == nullptr ? nullptr : arena.take(kRow),
                     .k = k,
                     .v = v,
                     .begin = 0,
+                    .end = 0,
                     .first = 0,
                     .rows = 0,
                     .width = width};
@@ -183,9 +192,14 @@ void head_forward(const HeadForward<T>& head, Accumulator<T>* scratch) {
   for (int64_t i = 0; i < head.queries; i += kRow) {
     tile.rows = std::min(kRow, head.queries - i);
     tile.first = head.past + i;
+    tile.end = tile.first + tile.rows;
     if (head.first_key != nullptr) {
       tile.begin = head.first_key[i];
-      load_first_keys(tile.first_keys, head.first_key + i, tile.rows, tile.first);
+      load_bounds(tile.first_keys, head.first_key + i, tile.rows, tile.first);
+    }
+    if (head.last_key != nullptr) {
+      tile.end = head.last_key[i + tile.rows - 1] + 1;
+      load_bounds(tile.last_keys, head.last_key + i, tile.rows, tile.first);
     }
     load_lanes(tile.q, Rows<const T>{head.q + i * head.q_stride, head.q_stride, tile.rows, width},
                score_scale<A>(width));
@@ -214,7 +228,7 @@ struct BackwardTiles {
     for (A** lanes : {&q_lanes, &do_lanes, &dq_lanes}) *lanes = arena.take(width * kRow);
     for (A** rows : {&q_rows, &do_rows}) *rows = arena.take(kRow * row);
     for (A** scores : {&s, &ds}) *scores = arena.take(kKeyTile * kRow);
-    for (A** lane : {&lse, &delta, &first_keys}) *lane = arena.take(kRow);
+    for (A** lane : {&lse, &delta, &first_keys, &last_keys}) *lane = arena.take(kRow);
   }
 
   int64_t width, row;
@@ -224,7 +238,7 @@ struct BackwardTiles {
   A *q_rows, *do_rows;               // [kQueryTile, row]
   A *s, *ds;                         // [kKeyTile, kQueryTile]
   A *lse, *delta;                    // [kQueryTile]
-  A* first_keys;                     // [kQueryTile], Scores::first
+  A *first_keys, *last_keys;         // [kQueryTile], Scores::first and last
 };
 
 template <class T>
@@ -262,7 +276,7 @@ template <class A>
 int64_t backward_scratch(int64_t tokens, int64_t width) {
   const int64_t row = padded<A>(width);
   return 2 * padded<A>(tokens * width) + 2 * tokens * row +
-         (3 * width + 2 * row + 2 * kKeyTile + 3) * kQueryTile<A>;
+         (3 * width + 2 * row + 2 * kKeyTile + 4) * kQueryTile<A>;
 }
 
 template <class T>
@@ -279,14 +293,17 @@ void head_backward(const HeadBackward<T>& head, Accumulator<T>* scratch) {
   for (int64_t i = 0; i < tokens; i += kRow) {
     const int64_t rows = std::min(kRow, tokens - i);
     load_queries(t, head, i, rows);
-    const bool bounded = head.first_key != nullptr;
-    if (bounded) load_first_keys(t.first_keys, head.first_key + i, rows, i);
-    for (int64_t key = bounded ? head.first_key[i] : 0; key < i + rows; key += kKeyTile) {
+    const bool bounded = head.first_key != nullptr, both_ways = head.last_key != nullptr;
+    if (bounded) load_bounds(t.first_keys, head.first_key + i, rows, i);
+    if (both_ways) load_bounds(t.last_keys, head.last_key + i, rows, i);
+    const int64_t end = both_ways ? head.last_key[i + rows - 1] + 1 : i + rows;
+    for (int64_t key = bounded ? head.first_key[i] : 0; key < end; key += kKeyTile) {
       const Scores<A> scores{.s = t.s,
-                             .keys = std::min(kKeyTile, i + rows - key),
+                             .keys = std::min(kKeyTile, end - key),
                              .lanes = padded<A>(rows),
                              .offset = key - i,
-                             .first = bounded ? t.first_keys : nullptr};
+                             .first = bounded ? t.first_keys : nullptr,
+                             .last = both_ways ? t.last_keys : nullptr};
       backward_tile(t, scores, key, rows);
     }
     std::fill_n(t.delta, kRow, scale);

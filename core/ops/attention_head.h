@@ -20,6 +20,7 @@ struct HeadForward {
   int64_t queries, width;
   int64_t past = 0;                    // keys before the first query
   const int32_t* first_key = nullptr;  // [queries] that each sees, not decreasing; null: 0
+  const int32_t* last_key = nullptr;   // the same; null: its own. Not without first_key
 };
 
 template <class T>
@@ -37,6 +38,7 @@ struct HeadBackward {
   int64_t tokens, width;
   bool accumulate;           // dq, dk, dv are added to
   const int32_t* first_key;  // as in HeadForward
+  const int32_t* last_key;
 };
 
 class Bf16Heads;

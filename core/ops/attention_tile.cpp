@@ -148,8 +148,8 @@ struct LaneNumbers {
 template <class A>
 inline constexpr LaneNumbers<A> kLaneNumbers;
 
-// Whether a tile has first keys is known at compile time below: the loops without them are the
-// hotter, and stay as they would be alone.
+// Whether a tile has bounds is known at compile time below: the loops without them are the hotter,
+// and stay as they would be alone. With them it has both.
 
 // Sets x to `hidden` in the lanes that do not see key j.
 template <bool kBounded, class A>
@@ -158,7 +158,7 @@ template <bool kBounded, class A>
   const Vec<A> key = Vec<A>{} + static_cast<A>(j + tile.offset);
   if constexpr (kBounded) {
     // One comparison: of two that are joined GCC makes a comparison for each lane.
-    Vec<A> outside = key - at(kLaneNumbers<A>.values, v);
+    Vec<A> outside = key - at(tile.last, v);
     const Vec<A> early = at(tile.first, v) - key;
     outside = early > outside ? early : outside;
     x = outside <= 0 ? x : Vec<A>{} + hidden;
@@ -175,16 +175,14 @@ struct Seen {
 
 template <bool kBounded, class A>
 [[gnu::always_inline]] inline Seen seen_by(const Scores<A>& tile, int64_t v) {
-  Seen seen{0, 0, std::clamp<int64_t>(1 - tile.offset, 0, tile.keys)};
+  const auto key = [&](A bound) {
+    return std::clamp<int64_t>(static_cast<int64_t>(bound) - tile.offset, 0, tile.keys);
+  };
   if constexpr (kBounded) {
     const A* const first = tile.first + v * kVector<A>;
-    const auto key = [&](A bound) {
-      return std::clamp<int64_t>(static_cast<int64_t>(bound) - tile.offset, 0, tile.keys);
-    };
-    seen.begin = key(first[0]);
-    seen.whole = key(first[kVector<A> - 1]);
+    return {key(first[0]), key(first[kVector<A> - 1]), key(tile.last[0] + 1)};
   }
-  return seen;
+  return {0, 0, key(1)};
 }
 
 template <bool kBounded, class A>
@@ -300,6 +298,13 @@ template <bool kBounded, class A>
   }
 }
 
+// `tile` with both bounds.
+template <class A>
+Scores<A> bounded(Scores<A> tile) {
+  if (tile.last == nullptr) tile.last = kLaneNumbers<A>.values;
+  return tile;
+}
+
 template <class A>
 [[gnu::always_inline]] inline void scale_tile(A* x, int64_t rows, int64_t lanes, const A* scale) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -315,7 +320,7 @@ AB_CLONES void multiply_columns(const Product<float>& p) { multiply<float, false
 
 AB_CLONES bool softmax_step(const Scores<float>& tile, float* m, float* l, float* alpha) {
   return tile.first == nullptr ? softmax_tile<false>(tile, m, l, alpha)
-                               : softmax_tile<true>(tile, m, l, alpha);
+                               : softmax_tile<true>(bounded(tile), m, l, alpha);
 }
 
 AB_CLONES void softmax_gradient(const Scores<float>& tile, float* dp, const float* lse,
@@ -323,7 +328,7 @@ AB_CLONES void softmax_gradient(const Scores<float>& tile, float* dp, const floa
   if (tile.first == nullptr) {
     gradient_tile<false>(tile, dp, lse, delta);
   } else {
-    gradient_tile<true>(tile, dp, lse, delta);
+    gradient_tile<true>(bounded(tile), dp, lse, delta);
   }
 }
 
@@ -337,7 +342,7 @@ AB_CLONES void multiply_columns(const Product<double>& p) { multiply<double, fal
 
 bool softmax_step(const Scores<double>& tile, double* m, double* l, double* alpha) {
   return tile.first == nullptr ? softmax_tile<false>(tile, m, l, alpha)
-                               : softmax_tile<true>(tile, m, l, alpha);
+                               : softmax_tile<true>(bounded(tile), m, l, alpha);
 }
 
 void softmax_gradient(const Scores<double>& tile, double* dp, const double* lse,
@@ -345,7 +350,7 @@ void softmax_gradient(const Scores<double>& tile, double* dp, const double* lse,
   if (tile.first == nullptr) {
     gradient_tile<false>(tile, dp, lse, delta);
   } else {
-    gradient_tile<true>(tile, dp, lse, delta);
+    gradient_tile<true>(bounded(tile), dp, lse, delta);
   }
 }
 

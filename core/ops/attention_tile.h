@@ -39,21 +39,22 @@ void multiply_columns(const Product<float>& p);
 void multiply_columns(const Product<double>& p);
 
 // A tile of scores in units of log 2, [keys, kQueryTile], of which the first `lanes` columns are
-// used. Key j is seen by lane i if first[i] <= j + offset <= i; the others may hold anything.
+// used. Key j is seen by lane i if first[i] <= j + offset <= last[i]; the others may hold anything.
 template <class A>
 struct Scores {
   A* s;
   int64_t keys, lanes;       // lanes: a multiple of kVector<A>
   int64_t offset;            // position of the first key minus that of the first query
   const A* first = nullptr;  // [lanes] whole numbers that do not decrease; null: no such bound
+  const A* last = nullptr;   // the same; null: i. Not without `first`
 };
 
-// Scores::first of `rows` queries from their first keys; the first query is at key `place`. Lanes
-// beyond them repeat the last.
+// Scores::first or last of `rows` queries from their first or last keys; the first query is at key
+// `place`. Lanes beyond them repeat the last.
 template <class A>
-void load_first_keys(A* to, const int32_t* first_key, int64_t rows, int64_t place) {
+void load_bounds(A* to, const int32_t* key, int64_t rows, int64_t place) {
   for (int64_t i = 0; i < kQueryTile<A>; ++i) {
-    to[i] = static_cast<A>(first_key[i < rows ? i : rows - 1] - place);
+    to[i] = static_cast<A>(key[i < rows ? i : rows - 1] - place);
   }
 }
 

@@ -1,22 +1,35 @@
 #include "core/ops/combine_rows.h"
 
 #include <optional>
+#include <vector>
 
 #include "core/ops/gather_rows.h"
 
 namespace anabranch {
 namespace {
 
-void check(const Tensor& z, const Tensor& gates, const SlotPlan& plan) {
-  AB_CHECK(
-      z.shape().rank() == 2 && plan.source.count() == z.dim(0) && plan.gate.count() == z.dim(0),
-      "[combine_rows] z is ", z.shape(), " but the plan has ", plan.source.count(), " slots and ",
-      plan.gate.count(), " gates");
-  AB_CHECK(gates.dtype() == accumulator_of(z.dtype()), "[combine_rows] the gates are ",
-           name_of(gates.dtype()), " beside rows of ", name_of(z.dtype()));
-  AB_CHECK(z.device().is_cpu(), "[combine_rows] no kernel for this device in this build");
+bool is_none(const Var& piece) { return piece.value().shape().rank() == 0; }
+
+void check(std::span<const Var> pieces, const Tensor& gates, const SlotPlan& plan) {
+  int64_t S = 0;
+  const Tensor* some = nullptr;
+  for (const Var& piece : pieces) {
+    const Tensor& z = piece.value();
+    if (is_none(piece)) continue;
+    if (some == nullptr) some = &z;
+    AB_CHECK(z.shape().rank() == 2 && z.dim(1) == some->dim(1) && z.dtype() == some->dtype(),
+             "[combine_rows] z is ", z.shape(), " beside ", some->shape());
+    AB_CHECK(z.device().is_cpu(), "[combine_rows] no kernel for this device in this build");
+    S += z.dim(0);
+  }
+  AB_CHECK(some != nullptr, "[combine_rows] all ", pieces.size(), " pieces are empty");
+  AB_CHECK(plan.source.count() == S && plan.gate.count() == S, "[combine_rows] z has ", S,
+           " rows but the plan has ", plan.source.count(), " slots and ", plan.gate.count(),
+           " gates");
+  AB_CHECK(gates.dtype() == accumulator_of(some->dtype()), "[combine_rows] the gates are ",
+           name_of(gates.dtype()), " beside rows of ", name_of(some->dtype()));
   const auto* gate = plan.gate.data<int32_t>();
-  for (int64_t s = 0; s < z.dim(0); ++s) {
+  for (int64_t s = 0; s < S; ++s) {
     AB_CHECK(gate[s] >= 0 && gate[s] < gates.count(), "[combine_rows] the gate of slot ", s, " is ",
              gate[s], " of ", gates.count());
   }
@@ -25,21 +38,39 @@ void check(const Tensor& z, const Tensor& gates, const SlotPlan& plan) {
 }  // namespace
 
 Var combine_rows(const Var& z, const Var& gates, const SlotPlan& plan) {
-  check(z.value(), gates.value(), plan);
-  Tensor y = z.value().like({plan.rows, z.dim(1)}, z.dtype(), "combine_rows");
-  Tensor weight = gates.value().like({z.dim(0)}, gates.dtype(), "combine_rows.gates");
+  return combine_rows(std::span(&z, 1), gates, plan);
+}
+
+Var combine_rows(std::span<const Var> pieces, const Var& gates, const SlotPlan& plan) {
+  check(pieces, gates.value(), plan);
+  std::vector<Var> z;
+  std::vector<Tensor> rows;
+  Tape* tape = gates.tape();
+  for (const Var& piece : pieces) {
+    if (is_none(piece)) continue;
+    z.push_back(piece);
+    rows.push_back(piece.value());
+    if (piece.tape() != nullptr) tape = piece.tape();
+  }
+  const Tensor& some = rows.front();
+  Tensor y = some.like({plan.rows, some.dim(1)}, some.dtype(), "combine_rows");
+  Tensor weight = gates.value().like({plan.gate.count()}, gates.dtype(), "combine_rows.gates");
   cpu::slot_gates(weight, gates.value(), plan.gate);
   GradSink sum{y, false};
-  cpu::sum_slots(sum, z.value(), &weight,
-                 cpu::slots_of_rows("combine_rows", plan.source, plan.rows));
-  Tape* tape = tape_of(z, gates);
+  cpu::sum_slots(sum, rows, &weight, cpu::slots_of_rows("combine_rows", plan.source, plan.rows));
   if (tape == nullptr) return y;
   return tape->record("combine_rows", y, {}, [=](Tape& t, const Tensor& dy) {
-    std::optional<GradSink> dz, dgates;
-    if (t.wants(z)) dz = t.grad(z);
+    std::optional<GradSink> dgates;
     if (t.wants(gates)) dgates = t.grad(gates);
-    cpu::combine_rows_backward(dz ? &*dz : nullptr, dgates ? &*dgates : nullptr, dy, z.value(),
-                               weight, plan);
+    int64_t first = 0;
+    for (const Var& piece : z) {
+      std::optional<GradSink> dz;
+      if (t.wants(piece)) dz = t.grad(piece);
+      cpu::combine_rows_backward(dz ? &*dz : nullptr, dgates ? &*dgates : nullptr, dy,
+                                 piece.value(), weight, plan, first);
+      if (dgates) dgates->accumulate = true;  // the next piece's gates are others
+      first += piece.value().dim(0);
+    }
   });
 }
 

@@ -6,6 +6,8 @@
 // A row without a slot gives zero; a gate without one has no gradient.
 #pragma once
 
+#include <span>
+
 #include "core/autograd/tape.h"
 #include "core/ops/groups.h"
 
@@ -20,13 +22,18 @@ namespace anabranch {
 // Keeps z, gates and the plan's tensors. Throws Error if the plan does not fit z or gates.
 Var combine_rows(const Var& z, const Var& gates, const SlotPlan& plan);
 
+// The same with z in pieces, [S_i, C] each, which together are the slots in order. A piece may be
+// empty, not all of them. y is written once.
+Var combine_rows(std::span<const Var> pieces, const Var& gates, const SlotPlan& plan);
+
 namespace cpu {
 
 // weight[s] = g[gate[s]].
 void slot_gates(Tensor& weight, const Tensor& gates, const Tensor& gate);
-// dz (+)= and dgates (+)= as above; either may be null.
+// dz (+)= and dgates (+)= as above for the slots `first` .. of the plan, which z has; either may be
+// null. Gates of other slots get nothing, or 0.
 void combine_rows_backward(GradSink* dz, GradSink* dgates, const Tensor& dy, const Tensor& z,
-                           const Tensor& weight, const SlotPlan& plan);
+                           const Tensor& weight, const SlotPlan& plan, int64_t first);
 
 }  // namespace cpu
 }  // namespace anabranch

@@ -55,17 +55,18 @@ void slot_gates(Tensor& weight, const Tensor& gates, const Tensor& gate) {
 }
 
 void combine_rows_backward(GradSink* dz, GradSink* dgates, const Tensor& dy, const Tensor& z,
-                           const Tensor& weight, const SlotPlan& plan) {
+                           const Tensor& weight, const SlotPlan& plan, int64_t first) {
   const int64_t S = z.dim(0), width = z.dim(1);
   const int64_t grain = std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(width, 1));
-  const auto *row = plan.source.data<int32_t>(), *gate = plan.gate.data<int32_t>();
+  const auto* const row = plan.source.data<int32_t>() + first;
+  const auto* const gate = plan.gate.data<int32_t>() + first;
   dispatch(z.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     std::vector<A> to_gates(static_cast<size_t>(S));
     T* to = dz != nullptr ? dz->out.data<T>() : nullptr;
     const bool accumulate = dz != nullptr && dz->accumulate;
     const T *gradient = dy.data<T>(), *from = z.data<T>();
-    const A* weights = weight.data<A>();
+    const A* weights = weight.data<A>() + first;
     parallel_for(S, grain, [=, &to_gates](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; ++s) {
         to_gates[static_cast<size_t>(s)] =

@@ -17,7 +17,8 @@ Var gather_rows(const Var& x, const Tensor& source) {
   if (x.tape() == nullptr) return y;
   return x.tape()->record("gather_rows", y, {}, [x, source](Tape& t, const Tensor& dy) {
     GradSink dx = t.grad(x);
-    cpu::sum_slots(dx, dy, nullptr, cpu::slots_of_rows("gather_rows", source, x.dim(0)));
+    cpu::sum_slots(dx, std::span(&dy, 1), nullptr,
+                   cpu::slots_of_rows("gather_rows", source, x.dim(0)));
   });
 }
 

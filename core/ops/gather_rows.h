@@ -3,6 +3,7 @@
 //   dx[m] = sum over the slots s with source[s] = m of dy[s], in the order of the slots
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "core/autograd/tape.h"
@@ -32,8 +33,8 @@ SlotsOfRows slots_of_rows(const char* op, const Tensor& source, int64_t rows);
 void gather_rows_forward(Tensor& y, const Tensor& x, const Tensor& source);
 
 // y.out[m] (+)= sum over the slots s of row m of weight[s] z[s]; weights of one if null, else of
-// the accumulator's type.
-void sum_slots(GradSink& y, const Tensor& z, const Tensor* weight, const SlotsOfRows& of);
+// the accumulator's type. z [S, C] is in pieces of its rows, in order.
+void sum_slots(GradSink& y, std::span<const Tensor> z, const Tensor* weight, const SlotsOfRows& of);
 
 }  // namespace cpu
 }  // namespace anabranch

@@ -11,7 +11,7 @@ namespace {
 template <class T, class A = Accumulator<T>>
 struct Sum {
   T* y;
-  const T* z;
+  const T* const* z;  // its rows
   const A* weight;
   const int32_t *slot, *slot_end;
   int64_t width;
@@ -27,7 +27,7 @@ template <class T, class A>
     T* y = k.y + first;
     for (int64_t c = 0; c < n; ++c) sums[c] = k.accumulate ? A(y[c]) : A(0);
     for (const int32_t* s = k.slot; s != k.slot_end; ++s) {
-      const T* z = k.z + *s * k.width + first;
+      const T* z = k.z[*s] + first;
       const A weight = k.weight != nullptr ? k.weight[*s] : A(1);
       for (int64_t c = 0; c < n; ++c) sums[c] += weight * A(z[c]);
     }
@@ -78,12 +78,18 @@ void gather_rows_forward(Tensor& y, const Tensor& x, const Tensor& source) {
   });
 }
 
-void sum_slots(GradSink& y, const Tensor& z, const Tensor* weight, const SlotsOfRows& of) {
+void sum_slots(GradSink& y, std::span<const Tensor> z, const Tensor* weight,
+               const SlotsOfRows& of) {
   const int64_t width = y.out.dim(1);
-  dispatch(z.dtype(), [&]<class T>() {
+  dispatch(y.out.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     T* to = y.out.data<T>();
-    const T* from = z.data<T>();
+    std::vector<const T*> rows;
+    rows.reserve(of.slots.size());
+    for (const Tensor& piece : z) {
+      for (int64_t s = 0; s < piece.dim(0); ++s) rows.push_back(piece.data<T>() + s * width);
+    }
+    const T* const* const from = rows.data();
     const A* weights = weight != nullptr ? weight->data<A>() : nullptr;
     const bool accumulate = y.accumulate;
     parallel_for(y.out.dim(0), grain(width), [=, &of](int64_t begin, int64_t end) {

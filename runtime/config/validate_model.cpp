@@ -89,6 +89,7 @@ std::vector<std::string> check_family(const Config& config) {
     case ModelType::kMoepMsit:
       broken = check_moep(model);
       pools = check_pools(config, model.moep.pool_sequences);
+      for (std::string& line : check_masking(config)) pools.push_back(std::move(line));
       break;
     default:
       return check_streams(model);

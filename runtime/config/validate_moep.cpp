@@ -27,8 +27,22 @@ std::vector<std::string> check_moep(const ModelConfig& model) {
   require(keys.order == SlotOrder::kTime || !keys.windowed || keys.window == SlotPosition::kCompact,
           "model.order affinity lists rows by score, where no window of the text lies together: "
           "give model.window compact or model.windowed false");
-  require(keys.causal_ratio >= 1, "model.causal_ratio is ", keys.causal_ratio,
-          ", but masked batches are not available: leave it at 1");
+  return broken;
+}
+
+std::vector<std::string> check_masking(const Config& config) {
+  const MoepKeys& keys = config.model.moep;
+  std::vector<std::string> broken;
+  if (keys.causal_ratio >= 1) return broken;
+  const std::string why = join("model.causal_ratio ", keys.causal_ratio, " makes masked steps, ");
+  if (keys.mask_first == 0 || keys.mask_last == 0) {
+    broken.push_back(join(why, "so model.mask_first ", keys.mask_first, " and model.mask_last ",
+                          keys.mask_last, " must be above 0"));
+  }
+  if (config.train.outlier_sigma > 0) {
+    broken.push_back(join(why, "whose loss is no outlier among causal ones: train.outlier_sigma ",
+                          config.train.outlier_sigma, " must be 0"));
+  }
   return broken;
 }
 

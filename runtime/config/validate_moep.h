@@ -4,11 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config/model_config.h"
+#include "runtime/config/config.h"
 
 namespace anabranch {
 
 // One line for every broken rule, with its numbers.
 std::vector<std::string> check_moep(const ModelConfig& model);
+
+// The same of runs with masked steps; none of others.
+std::vector<std::string> check_masking(const Config& config);
 
 }  // namespace anabranch

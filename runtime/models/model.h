@@ -31,6 +31,7 @@ struct StepKey {
   uint64_t seed = 0;
   int64_t step = 0;
   Measures* measures = nullptr;  // null: nobody asks
+  double progress = 0;           // from 0 at the run's first step to 1 at its last
 };
 
 // Parameters and arithmetic of one model. Multiply-adds are those of a forward over a whole

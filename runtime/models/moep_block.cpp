@@ -62,6 +62,7 @@ Var MoepPredictor::operator()(const Var& normed) {
 MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t layer)
     : options_(o),
       layer_(layer),
+      figures_(o.layers, o.experts()),
       router_norm_(prefix + "router.norm", o.width),
       router_(prefix + "router", o.width, o.experts(), false, Init::normal(kMoepInitStd)),
       down_(prefix + "down", o.width, o.keys.expert_width, false, Init::normal(kMoepInitStd)),
@@ -83,7 +84,7 @@ MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t la
 }
 
 Var MoepBlock::operator()(const Var& x, const MoepPass& pass) {
-  const Var X = dense_ ? (*dense_)(x, pass.batch, pass.positions) : x;
+  const Var X = dense_ ? (*dense_)(x, pass.batch, pass.positions, {}, pass.last_key) : x;
   const Choice choice = choose(router_norm_(X), pass, pass.losses.figures(x.tape()));
   Var y = with_experts(X, choice, pass);
   if (choice.loss.value().empty() || pass.losses.share == 0) return y;
@@ -92,6 +93,13 @@ Var MoepBlock::operator()(const Var& x, const MoepPass& pass) {
 
 MoepBlock::Choice MoepBlock::choose(const Var& normed, const MoepPass& pass, Measures* figures) {
   const Var logits = router_(normed);
+  Choice choice = choose_from(normed, logits, pass, figures);
+  if (figures != nullptr) figures_.add(*figures, layer_, choice.plan, logits.value());
+  return choice;
+}
+
+MoepBlock::Choice MoepBlock::choose_from(const Var& normed, const Var& logits, const MoepPass& pass,
+                                         Measures* figures) {
   if (options_.keys.select == Selection::kTokenChoice) return choose_by_token(logits, pass);
   const Var scores = softmax(logits);
   if (pass.predicted && predictor_) return choose_by_predictor(normed, scores);
@@ -149,21 +157,32 @@ RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
   const bool apart = pass.causal || keys.segments == SegmentScope::kSequence;
   return {apart ? pass.tokens : options_.pool_sequences() * pass.tokens,
           keys.windowed ? keys.windows[static_cast<size_t>(expert)] : 0,
-          pass.causal ? SlotOrder::kTime : keys.order, keys.rope_position, keys.window};
+          pass.causal ? SlotOrder::kTime : keys.order,
+          keys.rope_position,
+          keys.window,
+          !pass.last_key.empty()};
 }
 
 Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
+  const Groups& groups = choice.plan.groups;
+  if (groups.rows() == 0) return ln_post_(x);
   const Var low = down_(x);
-  Var o;
+  // The slots in the order that each expert has them.
+  SlotPlan held = choice.plan;
+  held.source = choice.plan.source.clone();
+  held.gate = choice.plan.gate.clone();
+  std::vector<Var> of_experts;
   for (int64_t e = 0; e < options_.experts(); ++e) {
-    if (choice.plan.groups.size(e) == 0) continue;
+    if (groups.size(e) == 0) continue;
     const ExpertRows rows = arrange_rows(choice.plan, e, choice.gates.value(), layout(e, pass));
     const Var y = experts_[static_cast<size_t>(e)](gather_rows(low, rows.plan.source), 1,
-                                                   rows.positions, rows.first_key);
-    const Var of_expert = combine_rows(up_(y), choice.gates, rows.plan);
-    o = o.value().empty() ? of_expert : o + of_expert;
+                                                   rows.positions, rows.first_key, rows.last_key);
+    of_experts.push_back(up_(y));
+    const Shape size{groups.size(e)};
+    held.source.view(groups.begin(e), size).copy_from(rows.plan.source);
+    held.gate.view(groups.begin(e), size).copy_from(rows.plan.gate);
   }
-  return o.value().empty() ? ln_post_(x) : ln_post_.add(x, o).norm;
+  return ln_post_.add(x, combine_rows(of_experts, choice.gates, held)).norm;
 }
 
 Products MoepBlock::products(int64_t sequences, int64_t layers) const {
@@ -197,12 +216,13 @@ Products MoepBlock::products(int64_t sequences, int64_t layers) const {
 }
 
 size_t MoepBlock::place(int64_t pool, int64_t expert) const {
-  return static_cast<size_t>(1 + (pool * options_.layers + layer_) * options_.experts() + expert);
+  return figures_.places() +
+         static_cast<size_t>((pool * options_.layers + layer_) * options_.experts() + expert);
 }
 
 int64_t MoepBlock::pools_of(const Measures& measures) const {
-  const auto sums = static_cast<int64_t>(measures.places()) - 1;
-  return sums / (options_.layers * options_.experts());
+  const auto scores = static_cast<int64_t>(measures.places() - figures_.places());
+  return scores / (options_.layers * options_.experts());
 }
 
 void MoepBlock::note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const {
@@ -223,6 +243,15 @@ void MoepBlock::end_step(const Measures& measures) {
       theta = seen == 0 ? kth : decay * theta + (1 - decay) * kth;
     }
     seen += 1;
+  }
+}
+
+void MoepBlock::read(std::vector<Reading>& to, const Measures& measures) const {
+  figures_.read(to, measures, layer_);
+  if (options_.keys.select == Selection::kTokenChoice || element(pools_.value) == 0) return;
+  for (int64_t e = 0; e < options_.experts(); ++e) {
+    const double theta = element(threshold_.value, e);
+    to.push_back({Metric::kExpertThreshold, static_cast<int>(layer_), static_cast<int>(e), theta});
   }
 }
 

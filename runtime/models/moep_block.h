@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/models/auxiliary.h"
+#include "runtime/models/choice_measures.h"
 #include "runtime/models/model.h"
 #include "runtime/models/window_expert.h"
 
@@ -44,6 +45,7 @@ struct MoepPass {
   int64_t first_pool = 0;         // number in the step of the first pool
   AuxiliaryLosses losses = {};
   Tensor positions = {};  // [B T] int32
+  Tensor last_key = {};   // [B, T] int32, of the dense part; not empty: attention goes both ways
 };
 
 // Whether the tokens of an expert are learned from the router: a two-layer map of what it reads.
@@ -75,6 +77,9 @@ class MoepBlock {
   // Moves the thresholds on by the k-th scores of the pools of a step.
   void end_step(const Measures& measures);
 
+  // What `measures` and the thresholds say.
+  void read(std::vector<Reading>& to, const Measures& measures) const;
+
   void visit(const auto& f) {
     if (dense_) dense_->visit(f);
     router_norm_.visit(f);
@@ -100,8 +105,9 @@ class MoepBlock {
     double weight = 0;
   };
 
-  // figures: where the scores of a training step are noted; null if they are not.
+  // figures: where a training step is noted; null if it is not.
   Choice choose(const Var& normed, const MoepPass& pass, Measures* figures);
+  Choice choose_from(const Var& normed, const Var& logits, const MoepPass& pass, Measures* figures);
   Choice choose_by_token(const Var& logits, const MoepPass& pass);
   Choice choose_by_expert(const Var& normed, const Var& scores, const MoepPass& pass,
                           Measures* figures);
@@ -117,6 +123,7 @@ class MoepBlock {
 
   MoepOptions options_;
   int64_t layer_;
+  ChoiceMeasures figures_;
   std::optional<WindowBlock> dense_;
   LayerNorm router_norm_;
   Linear router_;

@@ -6,16 +6,13 @@
 #include "core/ops/embedding.h"
 #include "runtime/config/model_config.h"
 #include "runtime/models/gpt2_block.h"
+#include "runtime/models/masked_batch.h"
 
 namespace anabranch {
 
 MoepOptions checked(MoepOptions o) {
   const MoepKeys& keys = o.keys;
   check_sizes({o.layers, o.width, o.heads, o.context, o.vocabulary});
-  if (keys.causal_ratio < 1) {
-    throw config_error("model.causal_ratio is ", keys.causal_ratio,
-                       ", but masked batches are not available: leave it at 1");
-  }
   if (o.ffn_width == 0) o.ffn_width = two_thirds_of_four(o.width, keys.ffn_round);
   if (o.expert_ffn_width == 0) {
     o.expert_ffn_width = two_thirds_of_four(keys.expert_width, keys.ffn_round);
@@ -74,9 +71,39 @@ Var MoepMsit::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key,
 }
 
 Var MoepMsit::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {
+  const int64_t T = batch.inputs.dim(1);
+  if (is_masked(options_.keys, key)) {
+    const int64_t count = masked_tokens(options_.keys, key.progress, T);
+    const MicroBatch batch_of_step =
+        masked(batch, options_.keys, options_.vocabulary - 1, count, key);
+    const double part = static_cast<double>(T) / static_cast<double>(count);
+    return masked_loss(tape, batch_of_step, key, scale * part);
+  }
   MoepPass pass = pass_of(batch.inputs);
+  pass.losses.share = static_cast<double>(batch.inputs.count()) * scale;
+  return loss_of(tape, batch, key, pass, scale);
+}
+
+Var MoepMsit::masked_loss(Tape& tape, const MicroBatch& masked, const StepKey& key, double scale) {
+  const Tensor& ids = masked.inputs;
+  const int64_t T = ids.dim(1);
+  MoepPass pass = pass_of(ids);
+  pass.last_key = ids.like(ids.shape(), DType::kI32, "moep.last_key");
+  std::ranges::fill(pass.last_key.span<int32_t>(), static_cast<int32_t>(T - 1));
+  const auto targets = masked.targets.span<int32_t>();
+  const auto counted = std::ranges::count_if(targets, [](int32_t id) { return id >= 0; });
+  pass.losses.share = static_cast<double>(counted) * scale;
+  if (key.measures != nullptr) {
+    const double of_batch = static_cast<double>(counted) / static_cast<double>(ids.count());
+    key.measures->add(ChoiceMeasures::kMasked, of_batch * pass.losses.share);
+  }
+  return loss_of(tape, masked, key, pass, scale);
+}
+
+Var MoepMsit::loss_of(Tape& tape, const MicroBatch& batch, const StepKey& key, MoepPass pass,
+                      double scale) {
   check_pools(pass.batch);
-  pass.losses = {static_cast<double>(batch.inputs.count()) * scale, key.measures};
+  pass.losses.measures = key.measures;
   pass.first_pool = batch.first_sample / options_.pool_sequences();
   return head_.loss(hidden(&tape, batch, &key, pass), batch.targets, scale);
 }
@@ -130,13 +157,27 @@ bool MoepMsit::looks_ahead() const {
 }
 
 size_t MoepMsit::measure_places(int64_t sequences) const {
-  if (options_.keys.select == Selection::kTokenChoice) return 1;
+  const size_t figures = ChoiceMeasures(options_.layers, options_.experts()).places();
+  if (options_.keys.select == Selection::kTokenChoice) return figures;
   const int64_t pools = sequences / options_.pool_sequences();
-  return static_cast<size_t>(1 + pools * options_.layers * options_.experts());
+  return figures + static_cast<size_t>(pools * options_.layers * options_.experts());
 }
 
 void MoepMsit::end_step(const Measures& measures) {
   for (MoepBlock& block : blocks_) block.end_step(measures);
+}
+
+std::vector<Reading> MoepMsit::readings(const Measures& measures) const {
+  const MoepKeys& keys = options_.keys;
+  std::vector<Reading> all;
+  if (keys.select == Selection::kTokenChoice || keys.select == Selection::kPredictor) {
+    all.push_back({Metric::kAuxiliaryLoss, 0, 0, measures.at(0)});
+  }
+  if (keys.causal_ratio < 1) {
+    all.push_back({Metric::kMaskedTokens, 0, 0, measures.at(ChoiceMeasures::kMasked)});
+  }
+  for (const MoepBlock& block : blocks_) block.read(all, measures);
+  return all;
 }
 
 ModelCost MoepMsit::cost() const {

@@ -12,6 +12,9 @@
 // Routing::kCausal chooses by thresholds where the training looks ahead, and lets a row of an
 // expert see rows of its own sequence alone, in time, whatever `order` and `segments` say.
 //
+// With causal_ratio below 1 some steps are masked (masked_batch.h): their attention goes both ways,
+// to distances below the window; thresholds move as in the others. Nothing but training is masked.
+//
 // Source: Jain et al., "XpertGPT: Multi-Scale Sparse Expert Routing", 2026.
 #pragma once
 
@@ -22,8 +25,7 @@
 
 namespace anabranch {
 
-// With widths filled. Throws Error (config) if a size is not positive, or masked batches are asked
-// for.
+// With widths filled. Throws Error (config) if a size is not positive.
 MoepOptions checked(MoepOptions options);
 
 class MoepMsit final : public Model {
@@ -33,8 +35,12 @@ class MoepMsit final : public Model {
 
   void visit(const std::function<void(Param&)>& f) override;
   void visit_buffers(const std::function<void(Buffer&)>& f) override;
-  // Throws Error (config) if the sequences of a pool do not divide the batch.
+  // In a masked step the mean is over the masked tokens, each of the weight that makes it the same
+  // part of the step as a causal one. Throws Error (config) if the sequences of a pool do not
+  // divide the batch.
   Var loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) override;
+  // Of a batch that is masked already: scale * (sum over the targets that are not -1).
+  Var masked_loss(Tape& tape, const MicroBatch& masked, const StepKey& key, double scale);
   using Model::token_losses;
   Tensor token_losses(const MicroBatch& batch, Routing routing) override;
   // As in training, the predictor's model too: each call is a batch of pools.
@@ -47,9 +53,10 @@ class MoepMsit final : public Model {
   [[nodiscard]] Products products(int64_t sequences) const override;
 
   [[nodiscard]] bool looks_ahead() const override;
-  // The sum of the auxiliary losses; then the k-th score of each pool of the step, layer, expert.
+  // Figures of the experts; then the k-th score of each pool of the step, layer, expert.
   [[nodiscard]] size_t measure_places(int64_t sequences) const override;
   void end_step(const Measures& measures) override;
+  [[nodiscard]] std::vector<Reading> readings(const Measures& measures) const override;
 
   [[nodiscard]] int64_t context() const override { return options_.context; }
 
@@ -57,6 +64,7 @@ class MoepMsit final : public Model {
 
  private:
   void check_pools(int64_t sequences) const;
+  Var loss_of(Tape& tape, const MicroBatch& batch, const StepKey& key, MoepPass pass, double scale);
   Var hidden(Tape* tape, const MicroBatch& batch, const StepKey* key, const MoepPass& pass);
   // B and T of a batch; without the predictor and as trained.
   static MoepPass pass_of(const Tensor& ids);

@@ -14,23 +14,7 @@ void RouterMeasures::add(Measures& to, int64_t layer, const Tensor& logits,
   to.add(at(layer, experts_),
          static_cast<double>(std::count(slots, slots + route.slot.count(), -1)));
   if (!to.detailed) return;
-  double entropy = 0;
-  dispatch(logits.dtype(), [&]<class T>() {
-    const T* s = logits.data<T>();
-    for (int64_t i = 0; i < logits.dim(0); ++i, s += experts_) {
-      double top = -HUGE_VAL, sum = 0, weighted = 0;
-      for (int64_t e = 0; e < experts_; ++e) {
-        top = std::max(top, static_cast<double>(static_cast<Accumulator<T>>(s[e])));
-      }
-      for (int64_t e = 0; e < experts_; ++e) {
-        const double d = static_cast<double>(static_cast<Accumulator<T>>(s[e])) - top;
-        sum += std::exp(d);
-        weighted += d * std::exp(d);
-      }
-      entropy += std::log(sum) - weighted / sum;
-    }
-  });
-  to.add(at(layer, experts_ + 1), entropy);
+  to.add(at(layer, experts_ + 1), entropy_sum(logits));
   to.add(at(layer, experts_ + 2), static_cast<double>(logits.dim(0)));
 }
 
@@ -47,6 +31,27 @@ void RouterMeasures::read(std::vector<Reading>& to, const Measures& sums, int64_
   const double most = experts_ > 1 ? std::log(static_cast<double>(experts_)) : 1;
   if (rows == 0) return;
   to.push_back({Metric::kRouterEntropy, l, 0, sums.at(at(layer, experts_ + 1)) / rows / most});
+}
+
+double entropy_sum(const Tensor& logits) {
+  const int64_t E = logits.dim(1);
+  double entropy = 0;
+  dispatch(logits.dtype(), [&]<class T>() {
+    const T* s = logits.data<T>();
+    for (int64_t i = 0; i < logits.dim(0); ++i, s += E) {
+      double top = -HUGE_VAL, sum = 0, weighted = 0;
+      for (int64_t e = 0; e < E; ++e) {
+        top = std::max(top, static_cast<double>(static_cast<Accumulator<T>>(s[e])));
+      }
+      for (int64_t e = 0; e < E; ++e) {
+        const double d = static_cast<double>(static_cast<Accumulator<T>>(s[e])) - top;
+        sum += std::exp(d);
+        weighted += d * std::exp(d);
+      }
+      entropy += std::log(sum) - weighted / sum;
+    }
+  });
+  return entropy;
 }
 
 double positive_mean(const Tensor& t) {

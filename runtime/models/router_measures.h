@@ -30,6 +30,9 @@ class RouterMeasures {
   int64_t layers_, experts_;
 };
 
+// The sum over the rows of logits [M, E] of the entropies of their softmax, in nats.
+double entropy_sum(const Tensor& logits);
+
 // The mean of the positive elements; 0 if there are none.
 double positive_mean(const Tensor& t);
 

@@ -35,6 +35,29 @@ std::vector<int64_t> ordered_slots(const SlotPlan& plan, int64_t e, const Tensor
   return slots;
 }
 
+// From row `a` to row `b` of the same segment.
+int64_t distance(const ExpertRows& rows, SlotPosition form, int64_t a, int64_t b) {
+  const auto* const source = rows.plan.source.data<int32_t>();
+  return form == SlotPosition::kCompact ? b - a : source[b] - source[a];
+}
+
+// As far after a row as first_key lies before it.
+void see_both_ways(ExpertRows& rows, const RowLayout& layout) {
+  const int64_t S = rows.plan.source.count();
+  rows.last_key = rows.first_key.like({1, S}, DType::kI32, "expert.last_key");
+  const auto* const source = rows.plan.source.data<int32_t>();
+  auto* const last_key = rows.last_key.data<int32_t>();
+  const auto segment = [&](int64_t i) { return source[i] / layout.segment_rows; };
+  int64_t last = 0;
+  for (int64_t i = S - 1; i >= 0; --i) {
+    if (i == S - 1 || segment(i) != segment(i + 1)) last = i;
+    while (layout.window > 0 && distance(rows, layout.window_position, i, last) >= layout.window) {
+      --last;
+    }
+    last_key[i] = static_cast<int32_t>(last);
+  }
+}
+
 }  // namespace
 
 ExpertRows arrange_rows(const SlotPlan& plan, int64_t e, const Tensor& gates,
@@ -59,16 +82,14 @@ ExpertRows arrange_rows(const SlotPlan& plan, int64_t e, const Tensor& gates,
     gate[i] = plan.gate.data<int32_t>()[slots[slot]];
     const int64_t segment = source[i] / layout.segment_rows;
     if (i == 0 || segment != source[i - 1] / layout.segment_rows) begin = first = i;
-    const auto position = [&](SlotPosition form, int64_t j) {
-      return form == SlotPosition::kCompact ? j - begin : source[j] % layout.segment_rows;
-    };
-    const auto distance = [&](int64_t j) {
-      return position(layout.window_position, i) - position(layout.window_position, j);
-    };
-    while (layout.window > 0 && distance(first) >= layout.window) ++first;
-    rope_position[i] = static_cast<int32_t>(position(layout.rope_position, i));
+    while (layout.window > 0 && distance(rows, layout.window_position, first, i) >= layout.window) {
+      ++first;
+    }
+    const bool compact = layout.rope_position == SlotPosition::kCompact;
+    rope_position[i] = static_cast<int32_t>(compact ? i - begin : source[i] % layout.segment_rows);
     first_key[i] = static_cast<int32_t>(first);
   }
+  if (layout.both_ways) see_both_ways(rows, layout);
   return rows;
 }
 
@@ -87,10 +108,10 @@ WindowBlock::WindowBlock(const std::string& prefix, const std::string& attention
 }
 
 Var WindowBlock::operator()(const Var& x, int64_t batch, const Tensor& positions,
-                            const Tensor& first_key) {
+                            const Tensor& first_key, const Tensor& last_key) {
   const RopeForm form{heads, heads, x.dim(1) / heads};
   const Var turned = rope(qkv(ln_1(x)), positions, form);
-  const auto [h, u] = ln_2.add(x, proj(attention(turned, batch, heads, first_key)));
+  const auto [h, u] = ln_2.add(x, proj(attention(turned, batch, heads, first_key, last_key)));
   return ln_3.add(h, out(swiglu(in(u)))).norm;
 }
 

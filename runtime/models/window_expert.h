@@ -23,14 +23,16 @@ struct RowLayout {
   SlotOrder order = SlotOrder::kTime;
   SlotPosition rope_position = SlotPosition::kOriginal;
   SlotPosition window_position = SlotPosition::kOriginal;
+  bool both_ways = false;  // a row sees those after it too, within the window
 };
 
 // The rows of one expert, segment by segment; a row sees itself and those before it from first_key
-// on.
+// on, and up to last_key if there is one.
 struct ExpertRows {
   SlotPlan plan;     // of one group
   Tensor positions;  // [S] int32, of RoPE
   Tensor first_key;  // [1, S] int32
+  Tensor last_key;   // the same, or empty
 };
 
 // The slots of expert `e` of `plan`, which has them by index.
@@ -60,9 +62,9 @@ struct WindowBlock {
   WindowBlock(const std::string& prefix, const std::string& attention, const std::string& ffn,
               const WindowBlockSizes& o);
 
-  // x [N, C] of `batch` equal sequences; positions [N]; first_key as in attention().
-  Var operator()(const Var& x, int64_t batch, const Tensor& positions,
-                 const Tensor& first_key = {});
+  // x [N, C] of `batch` equal sequences; positions [N]; keys as in attention().
+  Var operator()(const Var& x, int64_t batch, const Tensor& positions, const Tensor& first_key = {},
+                 const Tensor& last_key = {});
 
   // Its linear maps of `count` calls, to `products`; their names begin with `name`.
   void add_products(Products& products, const std::string& name, int64_t rows, int64_t count) const;

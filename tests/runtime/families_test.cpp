@@ -69,6 +69,18 @@ const Family kFamilies[] = {
        c.model.moep.capacity = 1;
        c.model.ffn_width = 0;
      }},
+    {"moep_masked",
+     [](Config& c) {
+       c.model.type = ModelType::kMoepMsit;
+       c.model.moep.windows = {5, 3};
+       c.model.moep.expert_width = 12;
+       c.model.moep.expert_heads = 2;
+       c.model.moep.capacity = 1;
+       c.model.moep.causal_ratio = 0.5;
+       c.model.moep.mlm_target = MaskTarget::kSame;
+       c.model.ffn_width = 0;
+     },
+     1e-2},
     {"moep_token_choice",
      [](Config& c) {
        c.model.type = ModelType::kMoepMsit;
@@ -90,7 +102,7 @@ class Families : public testing::TestWithParam<Family> {
     return c;
   }
 
-  const test::TrainingFolder folder_;
+  const test::TrainingFolder folder_{true};
 };
 
 TEST_P(Families, RanksAgreeAndAResumeIsBitExact) {

@@ -38,10 +38,10 @@ class Recorder final : public ReportSink {
 
 }  // namespace
 
-TrainingFolder::TrainingFolder() {
+TrainingFolder::TrainingFolder(bool with_mask) {
   const std::string text = (dir_ / "text.jsonl").string();
   spill(text, json_lines(documents(120, 7, 30)));
-  build_shards(byte_tokenizer(), build_options((dir_ / "data").string(), {text}));
+  build_shards(byte_tokenizer("bytes", with_mask), build_options((dir_ / "data").string(), {text}));
 }
 
 Config TrainingFolder::config(const std::string& run, int64_t steps) const {

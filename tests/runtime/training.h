@@ -15,7 +15,8 @@ namespace anabranch::test {
 // A data set of about 100 samples of 16 tokens, with a validation split, and the runs made on it.
 class TrainingFolder {
  public:
-  TrainingFolder();
+  // with_mask: the last token of the vocabulary is in no text.
+  explicit TrainingFolder(bool with_mask = false);
 
   // Two layers of width 16 on 12 sequences a step, one at a time; saved at the end only.
   //

@@ -3,94 +3,10 @@
 #include <memory>
 
 #include "core/base/parallel_for.h"
-#include "tests/support/tensors.h"
+#include "tests/core/ops/attention_case.h"
 
 namespace anabranch {
 namespace {
-
-// The equations of the header, one sum at a time, on doubles: y and, for a given dy, dqkv.
-struct Plain {
-  std::vector<double> y, dqkv;
-};
-
-Plain plain_attention(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
-                      const Tensor& first_key = {}) {
-  const int64_t tokens = qkv.dim(0) / batch, channels = qkv.dim(1) / 3, width = channels / heads;
-  const std::vector<double> x = test::values(qkv), g = test::values(dy);
-  Plain to{std::vector<double>(g.size()), std::vector<double>(x.size())};
-  const double scale = 1 / std::sqrt(static_cast<double>(width));
-  for (int64_t bh = 0; bh < batch * heads; ++bh) {
-    const int64_t row = bh / heads * tokens, column = bh % heads * width;
-    // Part 0, 1, 2 is q, k, v.
-    const auto at = [&](int64_t part, int64_t t, int64_t d) {
-      return static_cast<size_t>((row + t) * 3 * channels + part * channels + column + d);
-    };
-    const auto out = [&](int64_t t, int64_t d) {
-      return static_cast<size_t>((row + t) * channels + column + d);
-    };
-    for (int64_t i = 0; i < tokens; ++i) {
-      const int64_t first = first_key.empty() ? 0 : first_key.data<int32_t>()[row + i];
-      std::vector<double> p(static_cast<size_t>(i + 1)), dp(p.size());
-      double sum = 0, delta = 0;
-      for (int64_t j = first; j <= i; ++j) {
-        double s = 0;
-        for (int64_t d = 0; d < width; ++d) s += x[at(0, i, d)] * x[at(1, j, d)];
-        sum += p[static_cast<size_t>(j)] = std::exp(s * scale);
-      }
-      for (int64_t j = first; j <= i; ++j) {
-        const auto k = static_cast<size_t>(j);
-        p[k] /= sum;
-        for (int64_t d = 0; d < width; ++d) {
-          to.y[out(i, d)] += p[k] * x[at(2, j, d)];
-          dp[k] += g[out(i, d)] * x[at(2, j, d)];
-          to.dqkv[at(2, j, d)] += p[k] * g[out(i, d)];
-        }
-        delta += p[k] * dp[k];
-      }
-      for (int64_t j = first; j <= i; ++j) {
-        const double ds = p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta) * scale;
-        for (int64_t d = 0; d < width; ++d) {
-          to.dqkv[at(0, i, d)] += ds * x[at(1, j, d)];
-          to.dqkv[at(1, j, d)] += ds * x[at(0, i, d)];
-        }
-      }
-    }
-  }
-  return to;
-}
-
-struct Pass {
-  Tensor y, dqkv;
-};
-
-Pass forward_and_back(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
-                      const Tensor& first_key = {}) {
-  Tape tape;
-  const Var x = tape.input(qkv);
-  const Var y = attention(x, batch, heads, first_key);
-  tape.backward(y, dy);
-  return {y.value(), tape.take_grad(x)};
-}
-
-// Where the keys of each token begin: at its document (of up to `longest` tokens), or, for odd
-// sequences, at a bound that moves on by up to 3 a token, now and then to the token itself.
-Tensor random_first_keys(int64_t batch, int64_t tokens, uint32_t longest) {
-  Tensor first({batch, tokens}, DType::kI32);
-  for (int64_t b = 0; b < batch; ++b) {
-    int64_t bound = 0, next = 0;
-    for (int64_t t = 0; t < tokens; ++t) {
-      const PhiloxBlock random = philox(7 + static_cast<uint64_t>(b), static_cast<uint64_t>(t));
-      if (b % 2 == 1) {
-        bound = random[0] % 50 == 0 ? t : std::min<int64_t>(t, bound + random[1] % 4 / 2);
-      } else if (t == next) {
-        bound = t;
-        next = t + 1 + random[0] % longest;
-      }
-      first.data<int32_t>()[b * tokens + t] = static_cast<int32_t>(bound);
-    }
-  }
-  return first;
-}
 
 TEST(Attention, TwoTokensByHand) {
   // D = 1: q = (1, 2), k = (0, ln 3), v = (10, 20). Row 1 has scores 0 and 2 ln 3: weights 1 : 9.
@@ -98,7 +14,7 @@ TEST(Attention, TwoTokensByHand) {
   const Var y = attention(Var(qkv), 1, 1);
   test::expect_near(y.value(), {10, 19}, test::op_tolerance(DType::kF64), "y");
   // dy = (0, 1): dv = p, ds_1j = p_j (v_j - y): 0.1 * -9 and 0.9 * 1.
-  const Pass got = forward_and_back(qkv, Tensor::of<double>({2, 1}, {0, 1}), 1, 1);
+  const test::Pass got = test::forward_and_back(qkv, Tensor::of<double>({2, 1}, {0, 1}), 1, 1);
   test::expect_near(got.dqkv, {0, -1.8, 0.1, 0.9 * std::log(3.0), 1.8, 0.9},
                     test::op_tolerance(DType::kF64), "dqkv");
 }
@@ -113,9 +29,57 @@ TEST(Attention, GradientsByDifferences) {
 
 TEST(Attention, GradientsByDifferencesFromAFirstKey) {
   for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{5, 3}, {9, 8}, {67, 1}}) {
-    const Tensor first = random_first_keys(2, tokens, 4);
+    const Tensor first = test::random_first_keys(2, tokens, 4);
     test::expect_gradients([&](const Var& x) { return attention(x, 2, 2, first); },
                            test::random({2 * tokens, 3 * 2 * width}, 1), {});
+  }
+}
+
+TEST(Attention, GradientsByDifferencesUpToALastKey) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{5, 3}, {9, 8}, {67, 1}}) {
+    const Tensor first = test::random_first_keys(2, tokens, 4),
+                 last = test::random_last_keys(2, tokens, 4);
+    for (const Tensor& from : {first, Tensor()}) {
+      test::expect_gradients([&](const Var& x) { return attention(x, 2, 2, from, last); },
+                             test::random({2 * tokens, 3 * 2 * width}, 1), {});
+    }
+  }
+}
+
+// What a token sees after it decides of it; here a NaN that is not seen by it.
+TEST(Attention, ATokenSeesUpToItsLastKeyAndNoFurther) {
+  constexpr int64_t kTokens = 150;
+  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+    Tensor last({1, kTokens}, DType::kI32);
+    for (int32_t t = 0; t < kTokens; ++t) {
+      last.data<int32_t>()[t] = std::min<int32_t>(t + 5, kTokens - 1);
+    }
+    Tensor qkv = test::random({kTokens, 3 * 32}, 1, type);
+    qkv.view(100 * 96 + 32, {32}).copy_from(test::full({32}, NAN, type));
+    const std::vector<double> y = test::values(attention(Var(qkv), 1, 1, {}, last).value());
+    for (size_t t = 0; t < kTokens; ++t) {
+      EXPECT_EQ(std::isnan(y[t * 32]), t >= 95) << name_of(type) << " " << t;
+    }
+  }
+}
+
+TEST(Attention, OneselfAsTheLastKeyIsCausalToTheBit) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{67, 5}, {200, 32}, {650, 64}}) {
+    Tensor last({2, tokens}, DType::kI32);
+    for (int64_t i = 0; i < 2 * tokens; ++i) {
+      last.data<int32_t>()[i] = static_cast<int32_t>(i % tokens);
+    }
+    const Tensor first = test::random_first_keys(2, tokens, 50);
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      const Tensor qkv = test::random({2 * tokens, 3 * width}, 1, type);
+      const Tensor dy = test::random({2 * tokens, width}, 2, type);
+      for (const Tensor& from : {first, Tensor()}) {
+        const test::Pass want = test::forward_and_back(qkv, dy, 2, 1, from);
+        const test::Pass got = test::forward_and_back(qkv, dy, 2, 1, from, last);
+        EXPECT_EQ(test::values(got.y), test::values(want.y)) << name_of(type) << " T " << tokens;
+        EXPECT_EQ(test::values(got.dqkv), test::values(want.dqkv)) << name_of(type);
+      }
+    }
   }
 }
 
@@ -126,8 +90,8 @@ TEST(Attention, FirstKeysOfZeroAreNoBoundToTheBit) {
     for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
       const Tensor qkv = test::random({2 * tokens, 3 * width}, 1, type);
       const Tensor dy = test::random({2 * tokens, width}, 2, type);
-      const Pass want = forward_and_back(qkv, dy, 2, 1);
-      const Pass got = forward_and_back(qkv, dy, 2, 1, zeros);
+      const test::Pass want = test::forward_and_back(qkv, dy, 2, 1);
+      const test::Pass got = test::forward_and_back(qkv, dy, 2, 1, zeros);
       EXPECT_EQ(test::values(got.y), test::values(want.y)) << name_of(type) << " T " << tokens;
       EXPECT_EQ(test::values(got.dqkv), test::values(want.dqkv)) << name_of(type);
     }
@@ -145,11 +109,11 @@ TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
     }
     const Tensor qkv = test::random({kTokens, 3 * kWidth}, 1, type);
     const Tensor dy = test::random({kTokens, kWidth}, 2, type);
-    const Pass want = forward_and_back(qkv, dy, 1, 1, first);
+    const test::Pass want = test::forward_and_back(qkv, dy, 1, 1, first);
     Tensor other = qkv.clone();
     other.view(192 * 3 * kWidth, {192, 3 * kWidth})
         .copy_from(test::full({192, 3 * kWidth}, NAN, type));
-    const Pass got = forward_and_back(other, dy, 1, 1, first);
+    const test::Pass got = test::forward_and_back(other, dy, 1, 1, first);
     const auto same = [&](const Tensor& a, const Tensor& b, int64_t columns) {
       const std::vector<double> x = test::values(a), y = test::values(b);
       for (size_t i = 0; i < x.size(); ++i) {
@@ -164,7 +128,8 @@ TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
   }
 }
 
-// Across the edges of blocks, from all keys (longest 0) and from first keys of documents.
+// Across the edges of blocks, from all keys (longest 0) and from first keys of documents; up to the
+// token and up to last keys.
 TEST(Attention, EveryTypeMatchesTheEquations) {
   struct Size {
     int64_t batch, tokens, heads, width;
@@ -189,17 +154,24 @@ TEST(Attention, EveryTypeMatchesTheEquations) {
                            {2, 1100, 1, 32, 700},
                            {2, 1217, 1, 64, 80}}) {
     const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
-    const Tensor first =
-        size.longest == 0 ? Tensor() : random_first_keys(size.batch, size.tokens, size.longest);
+    const Tensor first = size.longest == 0
+                             ? Tensor()
+                             : test::random_first_keys(size.batch, size.tokens, size.longest);
     for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
       const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
       const Tensor dy = test::random({rows, channels}, 2, type);
-      const Plain want = plain_attention(qkv, dy, size.batch, size.heads, first);
-      const Pass got = forward_and_back(qkv, dy, size.batch, size.heads, first);
-      const std::string what = join(name_of(type), " T ", size.tokens, " D ", size.width,
-                                    " documents of ", size.longest);
-      test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
-      test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+      const auto longest = size.longest == 0 ? 1000 : size.longest;
+      for (const Tensor& last :
+           {Tensor(), test::random_last_keys(size.batch, size.tokens, longest)}) {
+        const test::Plain want =
+            test::plain_attention(qkv, dy, size.batch, size.heads, first, last);
+        const test::Pass got = test::forward_and_back(qkv, dy, size.batch, size.heads, first, last);
+        const std::string what =
+            join(name_of(type), " T ", size.tokens, " D ", size.width, " documents of ",
+                 size.longest, last.empty() ? ", causal" : ", both ways");
+        test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
+        test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+      }
     }
   }
 }
@@ -214,8 +186,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
     }
     qkv = test::cast(test::cast(qkv, DType::kF32), type);
     const Tensor dy = test::random({tokens, width}, 2, type);
-    const Plain want = plain_attention(qkv, dy, 1, 1);
-    const Pass got = forward_and_back(qkv, dy, 1, 1);
+    const test::Plain want = test::plain_attention(qkv, dy, 1, 1);
+    const test::Pass got = test::forward_and_back(qkv, dy, 1, 1);
     test::expect_near(got.y, want.y, test::op_tolerance(type), "y");
     for (const double g : test::values(got.dqkv)) ASSERT_TRUE(std::isfinite(g));
   }
@@ -266,7 +238,7 @@ TEST(Attention, TheGradientAccumulates) {
       t.give(second, g);
     });
     tape.backward(both, dy);
-    std::vector<double> twice = test::values(forward_and_back(qkv, dy, 1, 2).dqkv);
+    std::vector<double> twice = test::values(test::forward_and_back(qkv, dy, 1, 2).dqkv);
     for (double& g : twice) g *= 2;
     test::expect_near(tape.take_grad(x), twice, test::op_tolerance(type), "dqkv");
   }
@@ -286,12 +258,15 @@ TEST(Attention, ThreadsDoNotChangeABit) {
     const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
     const Tensor qkv = test::random({rows, 3 * channels}, 1, size.type);
     const Tensor dy = test::random({rows, channels}, 2, size.type);
-    for (const Tensor& first : {Tensor(), random_first_keys(size.batch, size.tokens, 90)}) {
+    for (const Tensor& first : {Tensor(), test::random_first_keys(size.batch, size.tokens, 90)}) {
+      const Tensor last =
+          first.empty() ? Tensor() : test::random_last_keys(size.batch, size.tokens, 70);
       set_thread_count(1);
-      const Pass one = forward_and_back(qkv, dy, size.batch, size.heads, first);
+      const test::Pass one = test::forward_and_back(qkv, dy, size.batch, size.heads, first, last);
       for (const int threads : {2, 3, 5}) {
         set_thread_count(threads);
-        const Pass many = forward_and_back(qkv, dy, size.batch, size.heads, first);
+        const test::Pass many =
+            test::forward_and_back(qkv, dy, size.batch, size.heads, first, last);
         EXPECT_EQ(thread_count(), threads);
         EXPECT_EQ(test::values(many.y), test::values(one.y));
         EXPECT_EQ(test::values(many.dqkv), test::values(one.dqkv));
@@ -311,7 +286,8 @@ TEST(Attention, NoBufferGrowsWithTheSquareOfTheTokens) {
       Tensor qkv({tokens, 3 * width}, type, pool), dy({tokens, width}, type, pool);
       qkv.copy_from(test::random(qkv.shape(), 1, type));
       dy.copy_from(test::random(dy.shape(), 2, type));
-      forward_and_back(qkv, dy, 1, 1, bounded ? random_first_keys(1, tokens, 300) : Tensor());
+      test::forward_and_back(qkv, dy, 1, 1,
+                             bounded ? test::random_first_keys(1, tokens, 300) : Tensor());
       return pool->usage().peak;
     };
     EXPECT_LT(peak(512), 512 * 512 * 4);
@@ -328,6 +304,18 @@ TEST(Attention, RefusesWhatDoesNotDivide) {
   EXPECT_THROW(attention(Var(qkv), 0, 2), Error);
   EXPECT_THROW(attention(Var(qkv), 2, 0), Error);
   EXPECT_THROW(attention(Var(qkv.reshape({72})), 2, 2), Error);
+}
+
+TEST(Attention, RefusesLastKeysOutOfOrder) {
+  const Var qkv(test::random({6, 12}, 1));
+  const auto with = [&](Shape shape, std::vector<int32_t> last) {
+    return attention(qkv, 2, 2, {}, Tensor::of<int32_t>(shape, last));
+  };
+  EXPECT_NO_THROW(with({2, 3}, {0, 1, 2, 1, 2, 2}));
+  EXPECT_THROW(with({2, 3}, {0, 1, 2, 2, 1, 2}), Error);
+  EXPECT_THROW(with({2, 3}, {0, 0, 2, 0, 1, 2}), Error);
+  EXPECT_THROW(with({2, 3}, {0, 1, 3, 0, 1, 2}), Error);
+  EXPECT_THROW(with({3, 2}, {1, 1, 1, 1, 1, 1}), Error);
 }
 
 TEST(Attention, RefusesFirstKeysOutOfOrder) {

@@ -73,6 +73,40 @@ TEST(CombineRows, ThreadsAgree) {
   test::expect_threads_agree([&](const Var& v) { return combine_rows(z, v, many); }, gates, {});
 }
 
+// In pieces of 2, 0, 1 and 2 rows: all bits as in one.
+TEST(CombineRows, PiecesAreTheWhole) {
+  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+    const Tensor z = test::random({5, 301}, 1, type), dy = test::random({4, 301}, 3, type);
+    const Tensor g = test::cast(test::random({4, 2}, 2, DType::kF32), accumulator_of(type));
+    std::vector<std::vector<double>> of_ways;
+    for (const bool in_pieces : {false, true}) {
+      Tape tape;
+      const Var gates = tape.input(g);
+      std::vector<Var> pieces;
+      if (in_pieces) {
+        for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 2}, {2, 1}, {3, 2}}) {
+          pieces.push_back(tape.input(z.view(first * 301, {rows, 301})));
+        }
+        pieces.insert(pieces.begin() + 1, Var());
+      } else {
+        pieces.push_back(tape.input(z));
+      }
+      const Var y = combine_rows(pieces, gates, plan());
+      tape.backward(y, dy);
+      std::vector<double>& all = of_ways.emplace_back(test::values(y.value()));
+      const auto append = [&](const Var& x) {
+        const auto more = test::values(tape.take_grad(x));
+        all.insert(all.end(), more.begin(), more.end());
+      };
+      append(gates);
+      for (const Var& piece : pieces) {
+        if (!piece.value().empty()) append(piece);
+      }
+    }
+    EXPECT_EQ(of_ways[0], of_ways[1]) << name_of(type);
+  }
+}
+
 TEST(CombineRows, UndoesAGather) {
   const Tensor x = test::random({4, 7}, 1);
   const SlotPlan once{
@@ -92,6 +126,9 @@ TEST(CombineRows, NoSlots) {
 
 TEST(CombineRows, RefusesWhatDoesNotFit) {
   const Tensor z = test::random({5, 7}, 1), gates = test::random({4, 2}, 2);
+  const Var one(test::random({4, 7}, 1)), other(test::random({1, 8}, 1));
+  EXPECT_THROW(combine_rows(std::vector<Var>{one, other}, gates, plan()), Error);
+  EXPECT_THROW(combine_rows(std::vector<Var>{Var()}, gates, plan()), Error);
   SlotPlan wrong = plan();
   wrong.rows = 3;
   EXPECT_THROW(combine_rows(z, gates, wrong), Error);

@@ -11,8 +11,8 @@
 
 namespace anabranch::test {
 
-// A token for each byte, one merge, and <|endoftext|> (id 257).
-inline Tokenizer byte_tokenizer(const std::string& name = "bytes") {
+// A token for each byte, one merge, and <|endoftext|> (id 257); if asked for, <|mask|> (258) too.
+inline Tokenizer byte_tokenizer(const std::string& name = "bytes", bool with_mask = false) {
   Vocabulary vocabulary;
   for (int byte = 0; byte < 256; ++byte) {
     vocabulary.tokens.emplace_back(1, static_cast<char>(byte));
@@ -21,6 +21,10 @@ inline Tokenizer byte_tokenizer(const std::string& name = "bytes") {
   vocabulary.merges.push_back({'a', 'b'});
   vocabulary.tokens.emplace_back("<|endoftext|>");
   vocabulary.specials.push_back(257);
+  if (with_mask) {
+    vocabulary.tokens.emplace_back("<|mask|>");
+    vocabulary.specials.push_back(258);
+  }
   return {name, std::move(vocabulary), SplitPattern::kGpt2};
 }
 

@@ -7,67 +7,10 @@
 #include "core/nn/init.h"
 #include "runtime/config/validate_moep.h"
 #include "runtime/models/registry.h"
-#include "tests/runtime/models/family_case.h"
+#include "tests/runtime/models/moep_case.h"
 
 namespace anabranch {
 namespace {
-
-SlotPosition position_of(const std::string& word) {
-  return word == "compact" ? SlotPosition::kCompact : SlotPosition::kOriginal;
-}
-
-Selection selection_of(const std::string& word) {
-  if (word == "ec_seq") return Selection::kEcSeq;
-  if (word == "threshold") return Selection::kThreshold;
-  if (word == "predictor") return Selection::kPredictor;
-  return word == "token_choice" ? Selection::kTokenChoice : Selection::kEcBatch;
-}
-
-MoepOptions options_of(const test::Reference& ref, const std::string& name, DType type) {
-  MoepOptions o;
-  o.layers = ref.count("n_layer", name);
-  o.width = ref.count("n_embd", name);
-  o.heads = ref.count("n_head", name);
-  o.context = ref.count("context", name);
-  o.vocabulary = ref.count("vocab_size", name);
-  o.ffn_width = ref.count("ffn", name);
-  o.expert_ffn_width = ref.count("expert_ffn", name);
-  o.compute = type;
-  o.keys.windows = {5, 3, 2};
-  o.keys.expert_width = ref.count("expert_width", name);
-  o.keys.expert_heads = ref.count("expert_heads", name);
-  o.keys.capacity = ref.number("capacity", name);
-  o.keys.select = selection_of(ref.text("select", name));
-  o.keys.pool_sequences = ref.count("batch", name);
-  o.keys.order = ref.text("order", name) == "affinity" ? SlotOrder::kAffinity : SlotOrder::kTime;
-  o.keys.segments =
-      ref.text("segments", name) == "pool" ? SegmentScope::kPool : SegmentScope::kSequence;
-  o.keys.rope_position = position_of(ref.text("rope_position", name));
-  o.keys.window = position_of(ref.text("window", name));
-  o.keys.windowed = ref.text("window", name) != "none";
-  o.keys.aux_alpha = ref.number("balance_weight", name);
-  o.keys.predictor_weight = ref.number("predictor_weight", name);
-  o.keys.threshold_decay = ref.number("threshold_decay", name);
-  return o;
-}
-
-bool is_threshold(const Buffer& b) { return b.name.ends_with("threshold"); }
-
-// Thresholds that some pools have moved already.
-void set_thresholds(Model& model, const std::function<Tensor(const std::string&)>& of) {
-  model.visit_buffers([&](Buffer& b) {
-    b.value.copy_from(is_threshold(b) ? of(b.name) : Tensor::of<double>({1}, {1}));
-  });
-}
-
-void expect_thresholds(Model& model, const test::Reference& ref, const std::string& group,
-                       test::Tolerance tolerance) {
-  model.visit_buffers([&](Buffer& b) {
-    if (is_threshold(b)) {
-      test::expect_close(b.value, ref.real(group + b.name), tolerance, b.name.c_str());
-    }
-  });
-}
 
 struct Recorded {
   const char *file, *name;
@@ -85,7 +28,7 @@ class MoepAgainstPyTorch : public testing::TestWithParam<Recorded> {
 
   test::FamilyCase made(DType type, bool recompute) {
     const auto make = [&](DType compute) {
-      MoepOptions o = options_of(ref_, name_, compute);
+      MoepOptions o = test::options_of(ref_, name_, compute);
       o.recompute = recompute;
       return std::make_unique<MoepMsit>(o);
     };
@@ -94,7 +37,8 @@ class MoepAgainstPyTorch : public testing::TestWithParam<Recorded> {
 
   void give_thresholds(Model& model) {
     if (ref_.count("has_threshold", name_) == 0) return;
-    set_thresholds(model, [&](const std::string& b) { return ref_.real(name_ + "/buffers/" + b); });
+    test::set_thresholds(model,
+                         [&](const std::string& b) { return ref_.real(name_ + "/buffers/" + b); });
   }
 };
 
@@ -123,7 +67,7 @@ TEST_P(MoepAgainstPyTorch, ThresholdsFollowThePool) {
                                     {1, 0, &measures}, 1.0 / 27);
     tape.backward(loss);
     c.model().end_step(measures);
-    expect_thresholds(c.model(), ref_, name_ + "/buffers_after/", test::kModelF64);
+    test::expect_thresholds(c.model(), ref_, name_ + "/buffers_after/", test::kModelF64);
   }
 }
 
@@ -133,7 +77,7 @@ TEST_P(MoepAgainstPyTorch, Steps) {
   test::FamilyCase c = made(DType::kF64, false);
   c.expect_steps(test::kStepsF64);
   if (name == "ec_batch") {
-    expect_thresholds(c.model(), ref_, name + "/steps/buffers_after/", test::kStepsF64);
+    test::expect_thresholds(c.model(), ref_, name + "/steps/buffers_after/", test::kStepsF64);
   }
 }
 
@@ -152,7 +96,7 @@ TEST(MoepMsit, EvaluationAsksThePredictor) {
   const test::Reference ref("moep.h5");
   const Config config = test::adamw_of_references();
   const auto make = [&](DType type) {
-    return std::make_unique<MoepMsit>(options_of(ref, "predictor", type));
+    return std::make_unique<MoepMsit>(test::options_of(ref, "predictor", type));
   };
   test::FamilyCase c(ref, "predictor", make, DType::kF64, config);
   const Tensor targets = ref.integers("predictor/targets");
@@ -171,62 +115,30 @@ TEST(MoepMsit, EvaluationAsksThePredictor) {
   }
 }
 
-constexpr int64_t kB = 3, kT = 9, kV = 17;
-
-std::unique_ptr<Model> random_model(Selection select, const MoepKeys& keys = {},
-                                    DType type = DType::kF64) {
-  MoepOptions o;
-  o.layers = 2, o.width = 8, o.heads = 2, o.context = kT, o.vocabulary = kV;
-  o.ffn_width = 10, o.expert_ffn_width = 6;
-  o.compute = type;
-  o.keys = keys;
-  o.keys.windows = {5, 3, 2};
-  o.keys.expert_width = 12, o.keys.expert_heads = 3;
-  o.keys.capacity = 1;
-  o.keys.select = select;
-  o.keys.pool_sequences = kB;
-  auto model = std::make_unique<MoepMsit>(o);
-  model->visit([&](Param& w) {
-    allocate(w, accumulator_of(type));
-    if (w.init.kind == Init::Kind::kNormal) w.init.value = 0.4F;
-    initialise(w, 7);
-  });
-  set_thresholds(*model, [](const auto&) { return Tensor::of<double>({3}, {0.3, 0.35, 0.32}); });
-  return model;
-}
-
-Tensor some_ids() {
-  Tensor ids({kB, kT}, DType::kI32);
-  for (int64_t i = 0; i < ids.count(); ++i) {
-    ids.data<int32_t>()[i] = static_cast<int32_t>((i * i + 5 * i + 3) % kV);
-  }
-  return ids;
-}
-
 struct Reach {
   bool past, others;
 };
 
 // What losses of earlier tokens and of other sequences any last token of sequence 1 changes.
 Reach reach_of(Model& model, Routing routing) {
-  const Tensor ids = some_ids();
+  const Tensor ids = test::some_ids();
   const auto losses = [&](const Tensor& inputs) {
     return test::values(model.token_losses({inputs, ids}, routing));
   };
   const auto before = losses(ids);
   Reach reach{false, false};
   bool itself = false;
-  for (int32_t other = 1; other < kV; ++other) {
+  for (int32_t other = 1; other < test::kV; ++other) {
     Tensor edited = ids.clone();
-    int32_t& token = edited.data<int32_t>()[2 * kT - 1];
-    token = (token + other) % static_cast<int32_t>(kV);
+    int32_t& token = edited.data<int32_t>()[2 * test::kT - 1];
+    token = (token + other) % static_cast<int32_t>(test::kV);
     const auto after = losses(edited);
-    for (int64_t n = 0; n < kB * kT; ++n) {
+    for (int64_t n = 0; n < test::kB * test::kT; ++n) {
       const auto i = static_cast<size_t>(n);
       if (std::abs(after[i] - before[i]) <= 1e-9) continue;
-      itself |= n == 2 * kT - 1;
-      reach.past |= n / kT == 1 && n < 2 * kT - 1;
-      reach.others |= n / kT != 1;
+      itself |= n == 2 * test::kT - 1;
+      reach.past |= n / test::kT == 1 && n < 2 * test::kT - 1;
+      reach.others |= n / test::kT != 1;
     }
   }
   EXPECT_TRUE(itself);
@@ -236,7 +148,7 @@ Reach reach_of(Model& model, Routing routing) {
 TEST(MoepMsit, OnlyExpertChoiceAsTrainedLooksAhead) {
   for (const Selection select : {Selection::kEcBatch, Selection::kEcSeq, Selection::kThreshold,
                                  Selection::kPredictor, Selection::kTokenChoice}) {
-    const auto model = random_model(select);
+    const auto model = test::random_model(select);
     const bool ahead = select == Selection::kEcBatch || select == Selection::kEcSeq;
     const Reach trained = reach_of(*model, Routing::kAsTrained);
     EXPECT_EQ(trained.past, ahead) << static_cast<int>(select);
@@ -253,14 +165,14 @@ TEST(MoepMsit, TheReferenceIsCausalOnlyWhenAsked) {
   const std::string reference = "model: {type: moep_msit, compat: reference";
   for (const Selection select : {Selection::kEcBatch, Selection::kThreshold}) {
     const MoepKeys keys = parse_config(reference + "}", "c.yaml").model.moep;
-    const auto model = random_model(select, keys);
+    const auto model = test::random_model(select, keys);
     const Reach trained = reach_of(*model, Routing::kAsTrained);
     EXPECT_TRUE(trained.past && trained.others && model->looks_ahead());
     const Reach causal = reach_of(*model, Routing::kCausal);
     EXPECT_FALSE(causal.past || causal.others);
   }
   const Config mended = parse_config(reference + ", order: time, segments: sequence}", "c.yaml");
-  const auto model = random_model(Selection::kThreshold, mended.model.moep);
+  const auto model = test::random_model(Selection::kThreshold, mended.model.moep);
   EXPECT_FALSE(reach_of(*model, Routing::kAsTrained).past || model->looks_ahead());
 }
 
@@ -268,23 +180,23 @@ TEST(MoepMsit, TheReferenceIsCausalOnlyWhenAsked) {
 TEST(MoepMsit, DecodingIsCausalEvaluation) {
   for (const Selection select :
        {Selection::kEcBatch, Selection::kPredictor, Selection::kTokenChoice}) {
-    const auto model = random_model(select);
-    const Tensor ids = some_ids();
+    const auto model = test::random_model(select);
+    const Tensor ids = test::some_ids();
     const auto want = test::values(model->token_losses({ids, ids}, Routing::kCausal));
-    DecodeState state = model->decode_state(kB, kT);
-    const std::vector<int64_t> one(kB, 1);
-    for (int64_t t = 0; t < kT; ++t) {
-      Tensor next({kB, 1}, DType::kI32);
-      for (int64_t b = 0; b < kB; ++b) {
-        next.data<int32_t>()[b] = ids.data<int32_t>()[b * kT + t];
+    DecodeState state = model->decode_state(test::kB, test::kT);
+    const std::vector<int64_t> one(test::kB, 1);
+    for (int64_t t = 0; t < test::kT; ++t) {
+      Tensor next({test::kB, 1}, DType::kI32);
+      for (int64_t b = 0; b < test::kB; ++b) {
+        next.data<int32_t>()[b] = ids.data<int32_t>()[b * test::kT + t];
       }
       const auto logits = test::values(model->decode(next, one, state));
-      for (int64_t b = 0; b < kB; ++b) {
-        const double* row = logits.data() + b * kV;
+      for (int64_t b = 0; b < test::kB; ++b) {
+        const double* row = logits.data() + b * test::kV;
         double sum = 0;
-        for (int64_t v = 0; v < kV; ++v) sum += std::exp(row[v]);
+        for (int64_t v = 0; v < test::kV; ++v) sum += std::exp(row[v]);
         EXPECT_NEAR(std::log(sum) - row[next.data<int32_t>()[b]],
-                    want[static_cast<size_t>(b * kT + t)], 1e-9);
+                    want[static_cast<size_t>(b * test::kT + t)], 1e-9);
       }
     }
   }
@@ -292,43 +204,45 @@ TEST(MoepMsit, DecodingIsCausalEvaluation) {
 
 // Two micro-batches of one pool each are a step of two pools, in any order.
 TEST(MoepMsit, PoolsOfAStepMoveThresholdsInTheirOrder) {
-  const Tensor first = some_ids();
+  const Tensor first = test::some_ids();
   Tensor second = first.clone();
-  for (int32_t& id : second.span<int32_t>()) id = (id + 5) % static_cast<int32_t>(kV);
+  for (int32_t& id : second.span<int32_t>()) id = (id + 5) % static_cast<int32_t>(test::kV);
   std::vector<std::vector<double>> after;
   for (const bool reversed : {false, true}) {
-    const auto model = random_model(Selection::kEcBatch);
+    const auto model = test::random_model(Selection::kEcBatch);
     model->visit_buffers([](Buffer& b) { b.value.fill_zero(); });
-    Measures measures(model->measure_places(2 * kB));
+    Measures measures(model->measure_places(2 * test::kB));
     for (const bool is_second : {reversed, !reversed}) {
       Tape tape;
-      model->loss(tape, {is_second ? second : first, first, (is_second ? 3 : 2) * kB},
-                  {1, 0, &measures}, 1.0 / (2 * kB * kT));
+      model->loss(tape, {is_second ? second : first, first, (is_second ? 3 : 2) * test::kB},
+                  {1, 0, &measures}, 1.0 / (2 * test::kB * test::kT));
     }
     model->end_step(measures);
     std::vector<double>& all = after.emplace_back();
     model->visit_buffers([&](Buffer& b) {
       for (const double v : test::values(b.value)) all.push_back(v);
-      if (!is_threshold(b)) {
+      if (!test::is_threshold(b)) {
         EXPECT_EQ(*b.value.data<double>(), 2);
       }
     });
     // theta = decay kth_0 + (1 - decay) kth_1 of the first layer and expert
-    EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(1) + (1 - 0.99) * measures.at(1 + 6));
+    const size_t scores = ChoiceMeasures(2, 3).places();
+    EXPECT_DOUBLE_EQ(all[0], 0.99 * measures.at(scores) + (1 - 0.99) * measures.at(scores + 6));
   }
   EXPECT_EQ(after[0], after[1]);
 }
 
 TEST(MoepMsit, TrainsInBf16) {
-  const Tensor ids = some_ids();
+  const Tensor ids = test::some_ids();
   for (const Selection select : {Selection::kEcBatch, Selection::kEcSeq, Selection::kThreshold,
                                  Selection::kPredictor, Selection::kTokenChoice}) {
     std::vector<double> losses, others;
     for (const DType type : {DType::kF64, DType::kBF16}) {
-      const auto model = random_model(select, {}, type);
-      Measures measures(model->measure_places(kB));
+      const auto model = test::random_model(select, {}, type);
+      Measures measures(model->measure_places(test::kB));
       Tape tape;
-      const Var loss = model->loss(tape, {ids, ids, 0}, {1, 0, &measures}, 1.0 / (kB * kT));
+      const Var loss =
+          model->loss(tape, {ids, ids, 0}, {1, 0, &measures}, 1.0 / (test::kB * test::kT));
       tape.backward(loss);
       losses.push_back(test::values(loss.value()).front());
       others.push_back(measures.at(0));
@@ -340,8 +254,8 @@ TEST(MoepMsit, TrainsInBf16) {
 }
 
 TEST(MoepMsit, RefusesABatchThatIsNotWholePools) {
-  const auto model = random_model(Selection::kEcBatch);
-  const Tensor two = some_ids().view(0, {2, kT});
+  const auto model = test::random_model(Selection::kEcBatch);
+  const Tensor two = test::some_ids().view(0, {2, test::kT});
   try {
     model->logits(two);
     FAIL();
@@ -370,7 +284,7 @@ TEST(MoepMsit, CountsWhatOptionsChange) {
   for (const Selection select : {Selection::kPredictor, Selection::kTokenChoice}) {
     MoepKeys keys;
     keys.global_block = false;
-    const auto model = random_model(select, keys);
+    const auto model = test::random_model(select, keys);
     int64_t counted = 0;
     model->visit([&](const Param& w) { counted += w.shape.count(); });
     EXPECT_EQ(counted, model->cost().parameters);
@@ -385,11 +299,10 @@ TEST(MoepMsit, KeysMustAgree) {
   model.moep.windows = {};
   model.moep.expert_heads = 5;
   model.moep.order = SlotOrder::kAffinity;
-  model.moep.causal_ratio = 0.5;
-  EXPECT_EQ(check_moep(model).size(), 5U);  // and no capacity fits no experts
+  EXPECT_EQ(check_moep(model).size(), 4U);  // and no capacity fits no experts
   model.moep.expert_heads = 128;            // heads of width 3
   model.moep.windows = {4};
-  EXPECT_EQ(check_moep(model).size(), 4U);
+  EXPECT_EQ(check_moep(model).size(), 3U);
 }
 
 }  // namespace
