@@ -56,13 +56,16 @@ std::string read_config_file(const std::string& path) {
   return text.str();
 }
 
+void require_sections(YamlNode& root, const std::string& name) {
+  if (root.kind == Kind::kNull) root.kind = Kind::kMap;  // an empty file: all defaults
+  if (root.kind == Kind::kMap) return;
+  throw config_error(name, ": the file is ", kind_name(root), ", must be sections of keys");
+}
+
 YamlNode parse_sections(const std::string& text, const std::string& name,
                         const std::vector<std::string>& sets) {
   YamlNode root = parse_yaml(text, name);
-  if (root.kind == Kind::kNull) root.kind = Kind::kMap;  // an empty file: all defaults
-  if (root.kind != Kind::kMap) {
-    throw config_error(name, ": the file is ", kind_name(root), ", must be sections of keys");
-  }
+  require_sections(root, name);
   for (const std::string& set : sets) set_yaml(root, set);
   return root;
 }

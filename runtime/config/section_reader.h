@@ -19,11 +19,14 @@ namespace anabranch {
 // The text of a configuration file. Throws Error (config) if it cannot be read.
 std::string read_config_file(const std::string& path);
 
-// A configuration's YAML with the command line's "a.b=c" over it; an empty file is an empty map.
+// Makes a map of an empty document. Throws Error (config) if it is anything else than a map.
 //
 //   name  how messages call it
+void require_sections(YamlNode& root, const std::string& name);
+
+// A configuration's YAML with the command line's "a.b=c" over it; an empty file is an empty map.
 //
-// Throws Error (config) if it is not a map; usage as set_yaml().
+// Throws Error (config) as require_sections(), usage as set_yaml().
 YamlNode parse_sections(const std::string& text, const std::string& name,
                         const std::vector<std::string>& sets);
 

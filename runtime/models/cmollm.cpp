@@ -22,6 +22,10 @@ Gpt2Options checked_streams(const Gpt2Options& options, const CmollmKeys& keys) 
     throw config_error("model.dropout is ", options.dropout,
                        ", and model.mode pipeline has none; set it to 0");
   }
+  if (keys.mix == MixPoint::kPost && options.gelu != GeluForm::kTanh) {
+    throw config_error(
+        "model.gelu is erf, and model.mix post has the tanh form alone; leave one out");
+  }
   return checked(options);
 }
 

@@ -136,7 +136,8 @@ StreamFfn::StreamFfn(const std::string& prefix, const Gpt2Options& o, const Cmol
       down(prefix + "down", o.ffn_width, o.width, true, residual_init(o)),
       mixes_after(keys.mix == MixPoint::kPost),
       to_streams(keys.gate_site == GateSite::kFeature),
-      order(keys.mix_order) {
+      order(keys.mix_order),
+      form(o.gelu) {
   router.weight.wide = true;
   streams.owner = Owner::kMatrix;
   streams.matrices = keys.streams;
@@ -147,9 +148,8 @@ Var StreamFfn::operator()(const Var& u, const StreamContext& context) {
   const Var z = front(u, context), s = to_streams ? z : u;
   const Var g = softmax(router(z));
   if (context.probe) context.probe(s, streams.value);
-  const Var hidden = mixes_after
-                         ? stream_gelu_mix(s, g, streams, stream_bias)
-                         : gelu(stream_linear(s, g, streams, stream_bias, order), GeluForm::kTanh);
+  const Var hidden = mixes_after ? stream_gelu_mix(s, g, streams, stream_bias)
+                                 : gelu(stream_linear(s, g, streams, stream_bias, order), form);
   return context.balance(down(hidden), g);
 }
 

@@ -87,6 +87,7 @@ struct StreamFfn {
   Linear down;                 // [C, F]
   bool mixes_after, to_streams;
   MixOrder order;
+  GeluForm form;  // of phi; gates, and mixing after phi, have the tanh form
 
   StreamFfn(const std::string& prefix, const Gpt2Options& options, const CmollmKeys& keys);
 

@@ -29,6 +29,25 @@ TEST(GeluForms, AreTheEquations) {
   test::expect_near(gelu(x, GeluForm::kErf).value(), erf_form, tolerance, "erf form");
 }
 
+// T2 of cMoLLM's checks: GELU is a mask of its input times it, a soft one, and 0 at 0; so a mixture
+// of kernels is linear in them where the mask is kept.
+TEST(GeluForms, AreMasksOfTheirInput) {
+  const std::vector<double> zs{-3, -0.5, 0.25, 2};
+  const std::vector<double> probabilities{0.0013498980316300933, 0.3085375387259869,
+                                          0.5987063256829237, 0.9772498680518208};  // below z
+  const Tensor z = Tensor::of<double>({4}, zs);
+  const auto erf_form = test::values(gelu(z, GeluForm::kErf).value());
+  const auto tanh_form = test::values(gelu(z, GeluForm::kTanh).value());
+  for (size_t i = 0; i < zs.size(); ++i) {
+    EXPECT_NEAR(erf_form[i] / zs[i], probabilities[i], 1e-12);
+    const double u = std::sqrt(2 / std::numbers::pi) * (zs[i] + 0.044715 * std::pow(zs[i], 3));
+    EXPECT_NEAR(tanh_form[i] / zs[i], 1 / (1 + std::exp(-2 * u)), 1e-12);  // (1 + tanh u) / 2
+  }
+  for (const GeluForm form : {GeluForm::kErf, GeluForm::kTanh}) {
+    EXPECT_EQ(test::values(gelu(Tensor::of<double>({1}, {0}), form).value()).front(), 0);
+  }
+}
+
 TEST_P(Gelu, GradientsAreThoseOfDifferences) {
   Tensor x = test::random({3, 37}, 1);
   for (double& v : x.span<double>()) v *= 4;

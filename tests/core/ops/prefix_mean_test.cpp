@@ -26,6 +26,34 @@ TEST(PrefixMean, IsTheEquationByHand) {
   EXPECT_EQ(values_of({Kind::kGlobal}), (std::vector<double>{4, 4, 4, 2, 2, 2}));
 }
 
+// T9 of cMoLLM's checks: each place by a sum of its own over what it sees, and back.
+TEST(PrefixMean, IsTheQuadraticSum) {
+  const int64_t T = 37, C = 3, M = kBatch * T;
+  Tensor starts({kBatch, T}, DType::kI32);
+  for (int64_t i = 0; i < M; ++i) {
+    starts.data<int32_t>()[i] = static_cast<int32_t>(i % T / (i < T ? 10 : 16) * (i < T ? 10 : 16));
+  }
+  const Tensor v = test::random({M, C}, 1), dc = test::random({M, C}, 2);
+  for (const Tensor& documents : {Tensor(), starts}) {
+    std::vector<double> c(static_cast<size_t>(M * C)), dv(c.size());
+    for (int64_t i = 0; i < M; ++i) {
+      const int64_t begin = i / T * T + (documents.empty() ? 0 : documents.data<int32_t>()[i]);
+      for (int64_t s = begin; s <= i; ++s) {
+        for (int64_t j = 0; j < C; ++j) {
+          const auto seen = static_cast<double>(i - begin + 1);
+          c[static_cast<size_t>(i * C + j)] += v.data<double>()[s * C + j] / seen;
+          dv[static_cast<size_t>(s * C + j)] += dc.data<double>()[i * C + j] / seen;
+        }
+      }
+    }
+    Tape tape;
+    const Var x = tape.input(v), y = prefix_mean(x, kBatch, {}, documents);
+    tape.backward(y, dc);
+    test::expect_near(y.value(), c, test::op_tolerance(DType::kF64), "c");
+    test::expect_near(tape.take_grad(x), dv, test::op_tolerance(DType::kF64), "dv");
+  }
+}
+
 TEST(PrefixMean, DocumentsStartAnew) {
   const Tensor v = Tensor::of<double>({5, 1}, {1, 3, 8, 2, 4});
   const Tensor starts = Tensor::of<int32_t>({1, 5}, {0, 0, 0, 3, 3});

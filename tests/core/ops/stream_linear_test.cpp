@@ -1,6 +1,9 @@
 #include "core/ops/stream_linear.h"
 
+#include <cmath>
+
 #include "core/ops/linear.h"
+#include "core/ops/softmax.h"
 #include "tests/support/op_checks.h"
 
 namespace anabranch {
@@ -68,6 +71,100 @@ TEST(StreamLinear, IsTheProductWithTheMixedKernel) {
                         test::op_tolerance(type), "U");
     }
   }
+}
+
+double norm(const std::vector<double>& v) {
+  double sum = 0;
+  for (const double x : v) sum += x * x;
+  return std::sqrt(sum);
+}
+
+// ||got - want|| / ||want||
+double relative_distance(const Tensor& got, const std::vector<double>& want) {
+  std::vector<double> difference = test::values(got);
+  AB_CHECK(difference.size() == want.size(), difference.size(), " values, not ", want.size());
+  for (size_t i = 0; i < want.size(); ++i) difference[i] -= want[i];
+  return norm(difference) / norm(want);
+}
+
+// U and the gradients by way of each row's mixed kernel, in float64: dK~_i = dU_i s_i^T, then
+// dK_k = sum_i g_ik dK~_i, ds_i = K~_i^T dU_i, dg_ik = <K_k, dK~_i>. No biases.
+struct MixedKernels {
+  std::vector<double> u, dw, ds, dg;
+
+  MixedKernels(const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& du) {
+    const auto M = static_cast<size_t>(s.dim(0)), N = static_cast<size_t>(g.dim(1));
+    const auto F = static_cast<size_t>(w.dim(1)), C = static_cast<size_t>(w.dim(2));
+    const auto sv = test::values(s), gv = test::values(g), wv = test::values(w),
+               dy = test::values(du);
+    u.resize(M * F);
+    dw.resize(N * F * C);
+    ds.resize(M * C);
+    dg.resize(M * N);
+    for (size_t i = 0; i < M; ++i) {
+      for (size_t f = 0; f < F; ++f) {
+        for (size_t c = 0; c < C; ++c) {
+          double kernel = 0;
+          for (size_t k = 0; k < N; ++k) kernel += gv[i * N + k] * wv[(k * F + f) * C + c];
+          const double dkernel = dy[i * F + f] * sv[i * C + c];
+          u[i * F + f] += kernel * sv[i * C + c];
+          ds[i * C + c] += kernel * dy[i * F + f];
+          for (size_t k = 0; k < N; ++k) {
+            dw[(k * F + f) * C + c] += gv[i * N + k] * dkernel;
+            dg[i * N + k] += wv[(k * F + f) * C + c] * dkernel;
+          }
+        }
+      }
+    }
+  }
+};
+
+// T1 of the paper's checks: kernels of mode ffn and of mode pipeline.
+TEST(StreamLinear, IsTheMixedKernelInNormWithAllGradients) {
+  const int64_t M = 12, N = 4, C = 32;
+  for (const DType type : {DType::kF32, DType::kF64}) {
+    const double most = type == DType::kF32 ? 1e-6 : 1e-13;
+    for (const int64_t F : {4 * C, C}) {
+      Streams p(N, F, C, type);
+      p.b.value.fill_zero();
+      const Tensor s = test::random({M, C}, 3, type), du = test::random({M, F}, 5, type);
+      const Tensor g = softmax(test::random({M, N}, 4, type)).value();
+      const MixedKernels want(s, g, p.w.value, du);
+      for (const MixOrder order : {MixOrder::kScaled, MixOrder::kBranch}) {
+        p.w.fresh = p.b.fresh = true;
+        Tape tape;
+        const Var sv = tape.input(s), gv = tape.input(g);
+        const Var u = stream_linear(sv, gv, p.w, p.b, order);
+        tape.backward(u, du);
+        EXPECT_LT(relative_distance(u.value(), want.u), most);
+        EXPECT_LT(relative_distance(p.w.grad, want.dw), most);
+        EXPECT_LT(relative_distance(tape.take_grad(sv), want.ds), most);
+        EXPECT_LT(relative_distance(tape.take_grad(gv), want.dg), most);
+      }
+    }
+  }
+}
+
+// T3: without a nonlinearity it does not matter whether kernels or experts' outputs are mixed.
+TEST(StreamLinear, WithoutANonlinearityIsTheMixtureOfExperts) {
+  const int64_t M = 6, N = 3, F = 8, C = 5;
+  Streams p(N, F, C);
+  Param down = test::param("down", test::random({C, F}, 5));
+  Param down_bias = test::param("down bias", test::random({C}, 6));
+  const Tensor s = test::random({M, C}, 3);
+  const Tensor g = softmax(test::random({M, N}, 4)).value();
+  std::vector<double> experts(static_cast<size_t>(M * C));
+  for (int64_t k = 0; k < N; ++k) {
+    Param w = test::param("w_k", p.w.value.view(k * F * C, {F, C}));
+    Param b = test::param("b_k", p.b.value.view(k * F, {F}));
+    const auto y = test::values(linear(linear(s, w, &b), down, &down_bias).value());
+    for (size_t i = 0; i < y.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) / C;
+      experts[i] += g.data<double>()[row * N + k] * y[i];
+    }
+  }
+  test::expect_near(linear(stream_linear(s, g, p.w, p.b), down, &down_bias).value(), experts,
+                    test::op_tolerance(DType::kF64), "y");
 }
 
 TEST(StreamLinear, OneStreamIsLinearToTheBit) {
