@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "runtime/config/budget.h"
+#include "runtime/config/kappa_recipe.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_model.h"
@@ -57,7 +58,7 @@ void check_model(Rules& rules, const ModelConfig& model) {
   is_set("context", model.context);
   ModelConfig named;
   apply_preset(named, model.preset);
-  rules.require(model.preset == "none" || named.type == model.type, "model.preset ", model.preset,
+  rules.require(!is_recipe(model.preset) || named.type == model.type, "model.preset ", model.preset,
                 " is of model.type ", word_of(named.type), ", and model.type is ",
                 word_of(model.type));
   rules.require(model.heads == 0 || model.width % model.heads == 0, "model.width ", model.width,

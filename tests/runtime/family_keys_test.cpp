@@ -92,6 +92,11 @@ std::vector<KeyCase> cases() {
       {"moep_msit", tokens, "model.aux_alpha=1", Shows::kGradient},
       {"moep_msit", {"model.select=predictor"}, "model.predictor_weight=0.1", Shows::kGradient},
       {"moep_msit", {}, "model.dropout=0.1", Shows::kLoss},
+      {"moep_msit", {}, "model.causal_ratio=0.001", Shows::kLoss},
+      {"moep_msit", masked, "model.mask_first=0.5", Shows::kLoss},
+      {"moep_msit", masked, "model.mask_last=0.5", Shows::kLater},
+      {"moep_msit", masked, "model.mlm_target=same", Shows::kLoss},
+      {"moep_msit", {"model.width=28"}, "model.compat=reference", Shows::kSizes},
       {"kappa_moe",
        {"model.layers=0", "model.width=0", "model.heads=0", "model.depth=2", "model.moe_first=0"},
        "model.depth=1",
@@ -203,7 +208,8 @@ Outcome run(const Config& config) {
     state.store().forget_grads();
     std::ranges::fill(measures.sums(), 0.0);
     Tape tape;
-    const Var y = model->loss(tape, {ids, targets, 0}, {1, step, &measures},
+    const Var y = model->loss(tape, {ids, targets, 0},
+                              {1, step, &measures, static_cast<double>(step) / kSteps},
                               1.0 / static_cast<double>(B * T));
     tape.backward(y);
     const double norm = state.optimizer().grad_norm();

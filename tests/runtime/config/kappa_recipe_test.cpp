@@ -151,8 +151,8 @@ TEST(KappaRecipe, RefusesWhatDoesNotFit) {
               HasSubstr("train.micro_batch 8 is not a multiple of model.pool_sequences 32"));
   EXPECT_THAT(refusal("kappa-authors", {"model.top_k=64"}), HasSubstr("model.top_k 64"));
   EXPECT_THAT(
-      refusal("gpt2-85m", {"model.type=cmollm", "train.steps=1", "train.batch_tokens=1024"}),
-      HasSubstr("model.preset gpt2-85m is of model.type gpt2, and model.type is cmollm"));
+      refusal("kappa-paper", {"model.type=gpt2", "train.steps=1", "train.batch_tokens=2048"}),
+      HasSubstr("model.preset kappa-paper is of model.type kappa_moe, and model.type is gpt2"));
   EXPECT_THROW((void)config_of("kappa-paper", {"model.depth=x"}), Error);
 }
 

@@ -214,7 +214,7 @@ TEST(Clusters, NothingIsKnownOfAnotherToy) {
 double unevenness(double bal_alpha) {
   ClustersConfig config;
   config.seeds = 1;
-  config.data.angle = 0;  // one stream would do
+  config.data.angle = 0;      // one stream would do
   config.model.init_std = 3;  // gates that start uneven
   config.model.bal_alpha = bal_alpha;
   const ClustersResult result = run_clusters(config);
