@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the READMEs speak of what is there. In their code (fenced, indented, or `anabranch ...` in a line):
-# every verb, every --flag and every key of --set is the program's, and README.md has an example of every verb.
+# Checks that the READMEs and the pages of the papers speak of what is there. In their code (fenced, indented, or
+# `anabranch ...` in a line): every verb, every --flag and every key of --set is the program's, and README.md has an
+# example of every verb.
 # Everywhere: every path into the tree that names a file exists, and so does all that the tables under "Tree"
 # and "Files" list.
 #
@@ -128,12 +129,13 @@ check_readme() {
 
 # Every verb of the program stands in code of the file.
 check_verbs() {
-  local file=$1 subcommands sub
+  local file=$1 subcommands sub code
   shift
   ask_help "$@"
   subcommands=$(sed -n '/^Subcommands:/,$p' <<<"$help" | sed -nE 's/^  ([a-z]+) .*/\1/p')
   if [ -z "$subcommands" ]; then
-    code_of "$file" | grep -qE "(^|[^a-z])anabranch $*( |$)" || breach "$file" "has no example of anabranch $*"
+    code=$(code_of "$file")  # whole: a grep that stops early would break the pipe
+    grep -qE "(^|[^a-z])anabranch $*( |$)" <<<"$code" || breach "$file" "has no example of anabranch $*"
   fi
   for sub in $subcommands; do check_verbs "$file" "$@" "$sub"; done
 }
@@ -162,7 +164,7 @@ for top in . core parallel data runtime launch monitoring configs tests; do
   [ -f "$top/README.md" ] || breach "$top" "has no README.md"
 done
 while read -r readme; do check_readme "${readme#./}"; done < <(
-  find . -path ./build -prune -o -path ./runs -prune -o -name README.md -print | sort)
+  find . -path ./build -prune -o -path ./runs -prune -o \( -name README.md -o -path "./configs/papers/*.md" \) -print | sort)
 check_verbs README.md
 echo "$checked READMEs with $commands commands, $breaches breaches"
 [ "$breaches" -eq 0 ] && [ "$commands" -gt 0 ]
