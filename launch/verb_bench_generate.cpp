@@ -116,9 +116,7 @@ int run(GenerateWish wish, RankProcess& process) {
     all = {bench_generate(config, wish.options, pool)};
   } else {
     const Config against = bench_against(wish.model);
-    const MemoryNeed more = weights(against);
-    need.parameters += more.parameters;
-    need.weights += more.weights;
+    need += weights(against);
     require_memory(need, process.topology().local_size);
     for (GenerateBench& b : bench_generate(config, against, wish.options, pool)) {
       all.push_back(std::move(b));

@@ -118,14 +118,13 @@ void print(const StepPair& pair, const StepWish& wish) {
   for (const std::string& change : wish.model.against)
     changes += (changes.empty() ? "" : " ") + change;
   if (wish.model.json) {
+    nlohmann::ordered_json ratio;
+    for (const auto& [name, value] : ratio_fields(r)) ratio[name] = value;
     const nlohmann::ordered_json document = {{"pairs", r.pairs},
                                              {"changes", wish.model.against},
                                              {"first", json_of(pair.first)},
                                              {"second", json_of(pair.second)},
-                                             {"time_ratio", r.median},
-                                             {"time_ratio_low", r.low},
-                                             {"time_ratio_high", r.high},
-                                             {"confidence", r.confidence},
+                                             {"time_ratio", ratio},
                                              {"macs_ratio", pair.macs_ratio()},
                                              {"pool_peak_bytes", pair.pool_peak_bytes},
                                              {"resident_peak_bytes", pair.resident_peak_bytes}};
@@ -136,12 +135,11 @@ void print(const StepPair& pair, const StepWish& wish) {
       "as configured   {}"
       "against         {}"
       "                {}\n"
-      "time ratio      {:.4f} (median of {}; {:.4f} to {:.4f} at {:.1f}%)\n"
+      "time ratio      {}\n"
       "multiply-adds   {:.4f} of the other's; time ratio over it {:.4f}\n"
       "peak memory     {} of tensors, {} resident, of both\n",
-      side_text(pair.first), side_text(pair.second), changes, r.median, counted(r.pairs, "pair"),
-      r.low, r.high, 100 * r.confidence, pair.macs_ratio(), r.median / pair.macs_ratio(),
-      bytes_text(static_cast<double>(pair.pool_peak_bytes)),
+      side_text(pair.first), side_text(pair.second), changes, ratio_text(r), pair.macs_ratio(),
+      r.median / pair.macs_ratio(), bytes_text(static_cast<double>(pair.pool_peak_bytes)),
       bytes_text(static_cast<double>(pair.resident_peak_bytes)));
 }
 
@@ -156,10 +154,7 @@ int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
   const Config other = bench_against(wish.model);
   MemoryNeed need = need_of(config, wish, process);
   const MemoryNeed more = need_of(other, wish, process);
-  need.parameters += more.parameters;
-  need.weights += more.weights;
-  need.gradients += more.gradients;
-  need.moments += more.moments;
+  need += more;
   require_memory(need, process.topology().local_size);
   const StepPair pair = bench_step_pair(config, other, wish.model.vocabulary, wish.pairs,
                                         process.world(), process.context());
@@ -183,9 +178,9 @@ void add_bench_step(CLI::App& bench, int& exit_code) {
   CLI::App* verb = bench.add_subcommand("step", "a whole training step on random tokens");
   auto wish = std::make_shared<StepWish>();
   add_bench_options(*verb, wish->model, true);
-  add_whole(*verb, "--warmup", wish->warmup, {0, 1000}, "steps before");
-  add_whole(*verb, "--steps", wish->steps, {1, 100000}, "measured steps");
   CLI::Option* against = add_against_option(*verb, wish->model);
+  add_whole(*verb, "--warmup", wish->warmup, {0, 1000}, "steps before")->excludes(against);
+  add_whole(*verb, "--steps", wish->steps, {1, 100000}, "measured steps")->excludes(against);
   add_whole(*verb, "--pairs", wish->pairs, {1, 100000}, "steps of each, with --against")
       ->needs(against);
   verb->callback([wish, &exit_code] {

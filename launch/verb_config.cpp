@@ -139,7 +139,7 @@ void add_config(CLI::App& app) {
   add_whole(*check_verb, "--ranks", options->ranks, {1, 1 << 20},
             "ranks the batch is to be divided among");
   add_whole(
-      *check_verb, "--vocabulary", {1, 1 << 24}, "",
+      *check_verb, "--vocab", {1, 1 << 24}, "",
       [options](int64_t size) { options->vocabulary = size; },
       "to count parameters for; default: the data's, or GPT-2's 50257 without data");
   check_verb->add_flag("--json", options->json,

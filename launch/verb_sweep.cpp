@@ -38,7 +38,7 @@ void warn_of_data(const Sweep& sweep) {
     const int64_t vocabulary = Dataset::open(path).tokenizer().vocab_size;
     if (vocabulary == sweep.vocabulary) continue;
     std::cerr << "anabranch: warning: the data in " << path << " has a vocabulary of " << vocabulary
-              << ", and this table is for one of " << sweep.vocabulary << "; see --vocabulary\n";
+              << ", and this table is for one of " << sweep.vocabulary << "; see --vocab\n";
   }
 }
 
@@ -121,8 +121,7 @@ void add_sweep(CLI::App& app) {
            {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
            "tiny: every point at a size for two cores, for trials");
   const auto vocabulary = [wish](int64_t size) { wish->options.vocabulary = size; };
-  add_whole(*sub, "--vocabulary", {1, 1 << 24}, "", vocabulary,
-            "to count for, instead of the file's");
+  add_whole(*sub, "--vocab", {1, 1 << 24}, "", vocabulary, "to count for, instead of the file's");
   sub->add_flag("--json", wish->json, "machine-readable");
   sub->callback([wish] { run_alone([&] { expand(*wish); }); });
 }

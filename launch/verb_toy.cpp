@@ -129,12 +129,6 @@ void print(const ClustersConfig& config, const ClustersResult& result) {
                            bayes_error(d), bisector_error(d));
 }
 
-void write(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(0, text.data(), text.size());
-  file.commit();
-}
-
 bool holds(const ClustersConfig& config, const ClassifierResult& result, bool mixed) {
   const auto known = known_range(config, mixed);
   return !known || !known->required || within(result, *known);
@@ -153,8 +147,8 @@ int run(const ToyWish& wish) {
   if (!wish.out.empty()) {
     const std::filesystem::path out = wish.out;
     std::filesystem::create_directories(out);
-    write(out / "results.json", json);
-    write(out / "boundary.svg", draw_boundaries(config, result));
+    write_atomically((out / "results.json").string(), json);
+    write_atomically((out / "boundary.svg").string(), draw_boundaries(config, result));
   }
   if (wish.json) {
     std::cout << json;

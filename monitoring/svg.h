@@ -37,10 +37,6 @@ class Svg {
   // The document; throws Error if an element is open.
   [[nodiscard]] std::string text() const;
 
-  [[nodiscard]] double width() const { return width_; }
-
-  [[nodiscard]] double height() const { return height_; }
-
  private:
   void start(std::string_view element, const Attributes& attributes);
 

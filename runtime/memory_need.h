@@ -17,6 +17,15 @@ struct MemoryNeed {
   double moments = 0;
   double save = 0;  // the copy from which a checkpoint is written
 
+  MemoryNeed& operator+=(const MemoryNeed& other) {
+    parameters += other.parameters;
+    weights += other.weights;
+    gradients += other.gradients;
+    moments += other.moments;
+    save += other.save;
+    return *this;
+  }
+
   [[nodiscard]] double total() const { return weights + gradients + moments + save; }
 };
 

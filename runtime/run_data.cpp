@@ -67,7 +67,7 @@ void check_mask(const Config& config, const Tokenizer& tokenizer) {
   throw config_error("model.causal_ratio is ", config.model.moep.causal_ratio,
                      ", and masked steps need a mask token, the last of the vocabulary; token ",
                      last, " of ", config.data.path, " is another: train a tokenizer with ",
-                     "--special '<|mask|>' after the other special tokens");
+                     "--special '[MASK]' after the other special tokens");
 }
 
 }  // namespace

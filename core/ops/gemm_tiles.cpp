@@ -34,10 +34,10 @@ int64_t part_of(int64_t n, int64_t most, int64_t unit) {
 // The most rows of a tile. It depends on all products, but what an element is does not depend on
 // it.
 template <class In, class Out>
-int64_t tile_rows(const std::vector<Product<In, Out>>& products) {
+int64_t tile_rows(const std::vector<TiledProduct<In, Out>>& products) {
   constexpr int64_t kEnough = 16;
   int64_t tiles = 0;
-  for (const Product<In, Out>& p : products) {
+  for (const TiledProduct<In, Out>& p : products) {
     tiles += parts_of(p.shape.m, kTileM) * parts_of(p.shape.n, kTileN);
   }
   return tiles >= kEnough ? kTileM : kFewerM;
@@ -71,7 +71,7 @@ void copy_rows(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t
 
 // A product by sums of kInner elements, added in their order.
 template <class In, class Out>
-void sum_up(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
+void sum_up(const TiledProduct<In, Out>& p, const std::shared_ptr<Pool>& pool) {
   const int64_t length = std::is_same_v<In, float> ? kInner : std::max<int64_t>(p.shape.k, 1);
   GemmShape s = p.shape;
   int64_t first = 0;
@@ -86,7 +86,7 @@ void sum_up(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
 
 // A product of fewer than kLeastRows rows.
 template <class In, class Out>
-void padded(const Product<In, Out>& p, const std::shared_ptr<Pool>& pool) {
+void padded(const TiledProduct<In, Out>& p, const std::shared_ptr<Pool>& pool) {
   GemmShape s = p.shape;
   Tensor rows({kLeastRows, s.k}, kDTypeOf<In>, pool, "padded rows"),
       sums({kLeastRows, s.n}, kDTypeOf<Out>, pool, "padded product");
@@ -118,8 +118,9 @@ void mirror(Out* c, int64_t n, const Piece& tile) {
 }
 
 template <class In, class Out>
-void run(const Product<In, Out>& whole, const Piece& piece, const std::shared_ptr<Pool>& pool) {
-  Product<In, Out> part = whole;
+void run(const TiledProduct<In, Out>& whole, const Piece& piece,
+         const std::shared_ptr<Pool>& pool) {
+  TiledProduct<In, Out> part = whole;
   GemmShape& s = part.shape;
   if (s.lda == 0) s.lda = s.transpose_a ? s.m : s.k;
   if (s.ldb == 0) s.ldb = s.transpose_b ? s.k : s.n;
@@ -137,12 +138,13 @@ void run(const Product<In, Out>& whole, const Piece& piece, const std::shared_pt
 }  // namespace
 
 template <class In, class Out>
-void gemm_tiles(const std::vector<Product<In, Out>>& products, const std::shared_ptr<Pool>& pool) {
+void gemm_tiles(const std::vector<TiledProduct<In, Out>>& products,
+                const std::shared_ptr<Pool>& pool) {
   std::vector<Piece> pieces;
   int64_t work = 0;
   const int64_t rows = tile_rows(products);
   for (size_t i = 0; i < products.size(); ++i) {
-    const Product<In, Out>& p = products[i];
+    const TiledProduct<In, Out>& p = products[i];
     work = cut(pieces, i, p.shape, p.symmetric ? kTileSymmetric : rows, work);
   }
   const auto before = [](const Piece& piece, int64_t at) { return piece.middle < at; };
@@ -155,9 +157,13 @@ void gemm_tiles(const std::vector<Product<In, Out>>& products, const std::shared
   });
 }
 
-template void gemm_tiles(const std::vector<Product<float, float>>&, const std::shared_ptr<Pool>&);
-template void gemm_tiles(const std::vector<Product<Bf16, float>>&, const std::shared_ptr<Pool>&);
-template void gemm_tiles(const std::vector<Product<Bf16, Bf16>>&, const std::shared_ptr<Pool>&);
-template void gemm_tiles(const std::vector<Product<double, double>>&, const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<TiledProduct<float, float>>&,
+                         const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<TiledProduct<Bf16, float>>&,
+                         const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<TiledProduct<Bf16, Bf16>>&,
+                         const std::shared_ptr<Pool>&);
+template void gemm_tiles(const std::vector<TiledProduct<double, double>>&,
+                         const std::shared_ptr<Pool>&);
 
 }  // namespace anabranch::cpu

@@ -18,7 +18,7 @@ inline constexpr int64_t kTileM = 1024, kFewerM = 512, kTileN = 2304, kTileSymme
 // One of the products; `shape` says whether it is added to c. If c is known to be symmetric, its
 // tiles below the diagonal are copies of those above; it must be packed and not added to.
 template <class In, class Out>
-struct Product {
+struct TiledProduct {
   Out* c;
   const In *a, *b;
   GemmShape shape;
@@ -31,6 +31,7 @@ struct Product {
 //
 // Instantiated as gemm() of pointers is.
 template <class In, class Out>
-void gemm_tiles(const std::vector<Product<In, Out>>& products, const std::shared_ptr<Pool>& pool);
+void gemm_tiles(const std::vector<TiledProduct<In, Out>>& products,
+                const std::shared_ptr<Pool>& pool);
 
 }  // namespace anabranch::cpu

@@ -12,7 +12,7 @@ void map_rows(Tensor& y, const Tensor& x, const Tensor& w, const Groups& groups,
               bool accumulate) {
   const int64_t n = y.dim(1), k = x.dim(1);
   dispatch(x.dtype(), [&]<class T>() {
-    std::vector<Product<T, T>> products;
+    std::vector<TiledProduct<T, T>> products;
     for (int64_t e = 0; e < groups.count(); ++e) {
       const int64_t row = groups.begin(e);
       const GemmShape shape{groups.size(e), n, k, false, transpose, accumulate};
@@ -40,7 +40,7 @@ void grouped_linear_weight_backward(GradSink& dw, const Tensor& dy, const Tensor
   dispatch(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     A* to = dw.out.data<A>();
-    std::vector<Product<T, A>> products;
+    std::vector<TiledProduct<T, A>> products;
     for (int64_t e = 0; e < groups.count(); ++e) {
       if (groups.size(e) == 0) {
         if (!dw.accumulate) std::fill_n(to + e * m * n, m * n, A(0));

@@ -9,7 +9,7 @@ namespace anabranch {
 namespace {
 
 constexpr double kBatch = 1 << 19, kBatchExponent = 0.383;
-constexpr int64_t kReferenceDepth = 12, kGateChannels = 32;
+constexpr int64_t kReferenceDepth = 12;
 
 int64_t whole(double value) {
   return static_cast<int64_t>(std::min(std::floor(value), static_cast<double>(kMaxCount)));

@@ -193,7 +193,6 @@ Config defaults_for(const Config& config) {
   apply_recipe(defaults, config.model.preset, config.model);
   defaults.model.type = config.model.type;  // so that both have the same keys
   apply_compat(defaults.model.moep, config.model.moep.compat);
-  defaults.model.moep.compat = Compat::kNone;
   defaults.run.name = config.run.name;
   fill_derived(defaults);
   return defaults;

@@ -69,7 +69,6 @@ bool apply_preset(ModelConfig& model, const std::string& name) {
 }
 
 void apply_compat(MoepKeys& keys, Compat compat) {
-  keys.compat = compat;
   if (compat == Compat::kNone) return;
   keys.order = SlotOrder::kAffinity;
   keys.segments = SegmentScope::kPool;

@@ -60,6 +60,9 @@ struct ModelConfig {
   }
 };
 
+// Channels that the gates of kappa_moe's value embeddings read.
+inline constexpr int64_t kGateChannels = 32;
+
 // "none" and the presets' names.
 std::vector<std::string> model_presets();
 

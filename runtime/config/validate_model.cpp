@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "runtime/config/kappa_recipe.h"
+#include "runtime/config/nearest.h"
 #include "runtime/config/validate_moep.h"
 
 namespace anabranch {
@@ -48,9 +49,11 @@ std::vector<std::string> check_kappa(const Config& config) {
   require(keys.kappa_range <= kLargestRange, "model.kappa_range ", keys.kappa_range,
           " is more than ", kLargestRange);
   const std::vector<int64_t> depths = recipe_depths();
+  std::vector<std::string> names;
+  for (const int64_t depth : depths) names.push_back(std::to_string(depth));
   require(!is_recipe(model.preset) || std::ranges::find(depths, keys.depth) != depths.end(),
-          "model.depth ", keys.depth, " is none of model.preset ", model.preset,
-          ", which has 8, 10, 12, 14, 16, 20, 24, 28: other sizes are keys beside one of them");
+          "model.depth ", keys.depth, " is none of model.preset ", model.preset, ", which has ",
+          word_list(names), ": other sizes are keys beside one of them");
   if (model.layers == 0 || model.heads == 0) return broken;  // reported as not set
   require(model.width % (2 * model.heads) == 0 || model.width % model.heads != 0, "model.width ",
           model.width, " with model.heads ", model.heads, " has heads of width ",

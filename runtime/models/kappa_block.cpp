@@ -17,11 +17,10 @@
 #include "core/ops/scale_gradient.h"
 #include "core/ops/swiglu.h"
 #include "core/ops/value_mix.h"
+#include "runtime/config/model_config.h"
 
 namespace anabranch {
 namespace {
-
-constexpr int64_t kGateChannels = 32;
 
 // Of standard deviation 1 / sqrt(C).
 Init spread(const KappaOptions& o) {

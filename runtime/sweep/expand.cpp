@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
-#include "core/base/read_file.h"
 #include "runtime/config/nearest.h"
+#include "runtime/config/section_reader.h"
 #include "runtime/config/validate.h"
 #include "runtime/models/registry.h"
 #include "runtime/sweep/sweep_points.h"
@@ -157,7 +157,7 @@ Sweep expand_sweep(const SweepFile& file, const SweepOptions& options) {
     for (SweepDraft& draft : draft_points(group)) drafts.push_back(std::move(draft));
   }
   check_ids(drafts);
-  fill_points(sweep, drafts, parse_yaml(read_file(file.base), file.base), options);
+  fill_points(sweep, drafts, parse_yaml(read_config_file(file.base), file.base), options);
   for (size_t p = 0; p < sweep.points.size(); ++p) {
     const SweepPoint& point = sweep.points[p];
     if (file.seeds.empty()) sweep.runs.push_back({point.id, p, point.config.run.seed});

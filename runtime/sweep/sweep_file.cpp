@@ -6,10 +6,10 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
-#include "core/base/read_file.h"
 #include "runtime/config/config.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
+#include "runtime/config/section_reader.h"
 
 namespace anabranch {
 
@@ -226,7 +226,9 @@ void read_groups(SweepFile& file, const YamlNode& root) {
   for (const YamlNode& map : values(*groups, "groups")) {
     require(map, "an entry of groups", map.kind == Kind::kMap, "a map");
     check_keys(map, joined(kOfGroup, kShared));
-    if (map.find("family") == nullptr) throw config_error(map.where, ": a group has no family");
+    if (map.find("family") == nullptr)
+      throw config_error(map.where,
+                         ": a group has no family: give the row of the table that it is");
     file.groups.push_back(group_of(map, shared));
   }
 }
@@ -274,13 +276,6 @@ SweepFile parse_sweep(const std::string& text, const std::string& path) {
   return file;
 }
 
-SweepFile load_sweep(const std::string& path) {
-  try {
-    return parse_sweep(read_file(path), path);
-  } catch (const Error& error) {
-    if (error.fault() != Fault::kData) throw;
-    throw config_error(error.what(), "; expected a sweep file");
-  }
-}
+SweepFile load_sweep(const std::string& path) { return parse_sweep(read_config_file(path), path); }
 
 }  // namespace anabranch

@@ -126,7 +126,8 @@ std::vector<SweepDraft> draft_points(const SweepGroup& group) {
   for (const SweepAxis& axis : group.axes) {
     product *= axis.choices.size();
     if (product <= kMostPoints) continue;
-    throw config_error(group.where, ": more than ", kMostPoints, " points of ", group.family);
+    throw config_error(group.where, ": more than ", kMostPoints, " points of ", group.family,
+                       ": cut its lists, or make two files of it");
   }
   std::vector<SweepDraft> drafts;
   std::vector<size_t> chosen(group.axes.size(), 0);
@@ -145,7 +146,9 @@ std::vector<SweepDraft> draft_points(const SweepGroup& group) {
   } while (next(chosen, group.axes));
   check_hits(group.skip, skipped, group.family);
   check_hits(group.when, kept, group.family);
-  if (drafts.empty()) throw config_error(group.where, ": no points of ", group.family, " are left");
+  if (drafts.empty())
+    throw config_error(group.where, ": no points of ", group.family,
+                       " are left: loosen its skip or when");
   return drafts;
 }
 

@@ -32,6 +32,7 @@ void shrink_family(ModelConfig& model) {
 
 void make_tiny(Config& config) {
   ModelConfig& model = config.model;
+  model.preset = "none";  // a recipe has none of these sizes
   const int64_t width = small_width(model.width);
   if (model.width > 0) model.ffn_width = multiple_of(8, model.ffn_width * width / model.width);
   model.width = width;
@@ -42,11 +43,14 @@ void make_tiny(Config& config) {
 
   config.train.steps = kSteps;
   config.train.tokens = 0;
+  config.train.epochs = 0;
+  config.train.budget = Budget::kNone;
   config.train.micro_batch = kSequences;
   config.train.batch_tokens = 2 * kSequences * kContext;
   config.train.log_every = 1;
   config.optim.warmup_steps = std::min<int64_t>(config.optim.warmup_steps, 1);
   config.checkpoint.every_steps = config.checkpoint.keep_every = 0;
+  config.checkpoint.words.clear();
   config.eval.every_steps = 0;
   config.eval.max_tokens = kEvalTokens;
 }

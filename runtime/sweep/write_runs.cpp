@@ -1,26 +1,13 @@
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "core/base/error.h"
+#include "data/hdf5/raw_file.h"
 #include "runtime/sweep/expand.h"
 
 namespace anabranch {
 
-namespace {
-
 namespace fs = std::filesystem;
-
-void write_text(const fs::path& path, const std::string& text) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text << std::flush;
-  if (!out) throw io_error("cannot write ", path.string(), ": ", std::strerror(errno));
-}
-
-}  // namespace
 
 void write_runs(const Sweep& sweep, const std::string& folder,
                 const std::vector<std::string>& header) {
@@ -39,7 +26,8 @@ void write_runs(const Sweep& sweep, const std::string& folder,
     const SweepPoint& point = sweep.points[run.point];
     std::vector<std::string> lines = header;
     lines.push_back(join("run ", run.id, " of ", sweep.path, ", family ", point.family));
-    write_text(fs::path(folder) / (run.id + ".yaml"), dump_config(run_config(sweep, run), lines));
+    write_atomically((fs::path(folder) / (run.id + ".yaml")).string(),
+                     dump_config(run_config(sweep, run), lines));
   }
 }
 

@@ -93,7 +93,7 @@ TEST_F(ProgramTest, ConfigCheckCountsParametersAndMultiplyAdds) {
                         "184312368 without embeddings; multiply-adds of a token: 208466688 in "
                         "linear maps, 14192640 in front-ends, 9446400 in attention, 232105728 in "
                         "all\n"));
-  const ProgramResult good = run("config check run.yaml --vocabulary 1000 --json");
+  const ProgramResult good = run("config check run.yaml --vocab 1000 --json");
   ASSERT_EQ(good.exit_code, 0) << good.err;
   const auto json = nlohmann::json::parse(good.out);
   EXPECT_EQ(json["vocabulary_from"], "option");

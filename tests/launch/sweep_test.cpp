@@ -51,7 +51,7 @@ TEST_F(SweepVerb, PrintsPointsApart) {
   EXPECT_EQ(widened["ffn_width"], 7680);
   EXPECT_EQ(widened["front_end_macs"], 0);
   EXPECT_EQ(widened["runs"][1]["id"], "w4-s4");
-  const auto larger = nlohmann::json::parse(run("sweep expand s.yaml --json --vocabulary 400").out);
+  const auto larger = nlohmann::json::parse(run("sweep expand s.yaml --json --vocab 400").out);
   EXPECT_EQ(larger["points"][0]["parameters"].get<int64_t>(),
             json["points"][0]["parameters"].get<int64_t>() + 100 * 768);
 }
@@ -80,7 +80,7 @@ TEST_F(SweepVerb, TrainTakesWhatItWrites) {
   ASSERT_EQ(written.exit_code, 0) << written.err;
   EXPECT_EQ(written.err, "");  // the data's vocabulary is the file's
   EXPECT_THAT(written.out, HasSubstr("8 configurations in out"));
-  EXPECT_THAT(run("sweep expand s.yaml --vocabulary 301").err,
+  EXPECT_THAT(run("sweep expand s.yaml --vocab 301").err,
               HasSubstr("the data in d has a vocabulary of 300, and this table is for one of 301"));
   for (const char* id : {"c-streams4-s3", "w4-s4"}) {
     const ProgramResult trained = run("train out/" + std::string(id) + ".yaml");

@@ -6,7 +6,7 @@ namespace anabranch {
 namespace {
 
 using cpu::GemmShape;
-using cpu::Product;
+using cpu::TiledProduct;
 
 // More rows, columns and inner elements than a tile has, none a whole number of them.
 TEST(GemmTiles, IsTheProduct) {

@@ -32,7 +32,8 @@ struct Macs {
   double linear = 0, front_end = 0, attention = 0;
 };
 
-// A family's products as hand counts of a token, and how its cost counts them.
+// A family's products as hand counts of a token; its cost counts the linear ones alike. Front-ends
+// have sums besides, which are no products.
 void expect_products(const Config& config, const Macs& want) {
   const auto model = make_model(config, kVocabulary);
   const Products products = model->products(kSequences);

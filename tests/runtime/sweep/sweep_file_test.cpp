@@ -134,7 +134,8 @@ TEST_F(SweepFiles, UnknownWordsAreRefusedWithTheNearest) {
 TEST_F(SweepFiles, WhatWouldSilentlyDoSomethingElseIsRefused) {
   EXPECT_EQ(refusal("grid: {size: [a, b]}\nskip:\n  - {size: c}\n"),
             "s.yaml:5: this rule holds for no point of s: correct it, or leave it out");
-  EXPECT_EQ(refusal("grid: {size: [a]}\nskip: [{size: a}]\n"), "s.yaml:1: no points of s are left");
+  EXPECT_EQ(refusal("grid: {size: [a]}\nskip: [{size: a}]\n"),
+            "s.yaml:1: no points of s are left: loosen its skip or when");
   EXPECT_EQ(refusal("set: {optim.lr: 1}\ngrid:\n  optim.lr: [1, 2]\n"),
             "s.yaml:5: optim.lr is given twice for the points of s; first at s.yaml:3");
   EXPECT_THAT(refusal("grid: {model.layers: [2, 3]}\nname: same\n"),
