@@ -116,6 +116,7 @@ void check(const CheckOptions& options) {
     fill_steps(config, dataset);
     data = check_data(config, dataset, options.ranks);
   } else {
+    if (config.train.budget != Budget::kNone) data.vocabulary = config.train.budget_vocabulary;
     std::cerr << "anabranch: warning: data.path " << config.data.path
               << " is not on this machine; the data was not checked\n";
   }

@@ -164,7 +164,8 @@ void add_eval(CLI::App& app, int& exit_code) {
   verb->add_option("--data", wish->data, "data set; default: the run's");
   add_whole(*verb, "--step", wish->step, {}, "which checkpoint; default: the newest good one");
   add_whole(*verb, "--micro-batch", wish->micro_batch, {1, 65536}, "sequences at a time");
-  add_whole(*verb, "--max-tokens", wish->max_tokens, {}, "of each validation split; 0: all");
+  add_whole(*verb, "--max-tokens", wish->max_tokens, {},
+            "of each validation split; 0: all. The training split has its own");
   add_whole(*verb, "--train-tokens", wish->train_tokens, {},
             "of the training split, measured beside it; 0: none");
   verb->add_flag("--bigram", wish->bigram, "measures a bigram model on the same split");

@@ -131,7 +131,7 @@ struct MoepKeys {
     f("predictor_weight", predictor_weight, 0.0, 100.0, "weight of the predictor's loss");
     f("dropout", dropout, 0.0, 0.99, "share of the embedding dropped in training");
     f("causal_ratio", causal_ratio, 0.0, 1.0,
-      "share of batches that are causal; others are masked");
+      "share of causal batches; others are masked: the last token is the mask");
     f("mask_first", mask_first, 0.0, 1.0, "share of masked tokens at the start of the run");
     f("mask_last", mask_last, 0.0, 1.0, "and at its end");
     f("mlm_target", mlm_target, "what a masked position predicts: its own token or the next");

@@ -84,7 +84,7 @@ void check_train(Rules& rules, const Config& config) {
   const int64_t steps = planned_steps(train);
   rules.require(steps == 0 || config.optim.warmup_steps <= steps, "optim.warmup_steps ",
                 config.optim.warmup_steps, " is more than the ", counted(steps, "step"),
-                " of the run");
+                " of the run: lower it for a short one, to 0 for instance");
   if (train.precision == Precision::kFp64) {
     rules.require(config.device != DeviceChoice::kCuda,
                   "train.precision fp64 runs on the CPU only, and device is cuda");

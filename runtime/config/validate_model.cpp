@@ -11,6 +11,7 @@ namespace anabranch {
 namespace {
 
 constexpr double kLargestRange = 8;  // of kappa_swiglu
+constexpr double kLeastSoftcap = 0.1;
 
 std::vector<std::string> check_streams(const ModelConfig& model) {
   std::vector<std::string> broken;
@@ -47,7 +48,9 @@ std::vector<std::string> check_kappa(const Config& config) {
   require(keys.top_k <= keys.experts, "model.top_k ", keys.top_k, " is more than model.experts ",
           keys.experts);
   require(keys.kappa_range <= kLargestRange, "model.kappa_range ", keys.kappa_range,
-          " is more than ", kLargestRange);
+          " is more than ", kLargestRange, ", the most that the op takes");
+  require(keys.softcap == 0 || keys.softcap >= kLeastSoftcap, "model.softcap ", keys.softcap,
+          " leaves no logits to tell apart: give at least ", kLeastSoftcap, ", or 0 for none");
   const std::vector<int64_t> depths = recipe_depths();
   std::vector<std::string> names;
   for (const int64_t depth : depths) names.push_back(std::to_string(depth));

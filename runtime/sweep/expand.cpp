@@ -16,6 +16,8 @@ namespace anabranch {
 
 namespace {
 
+constexpr size_t kLongestId = 150;  // a file's name with what is added
+
 // Where among the points each id is.
 using Places = std::map<std::string, size_t>;
 
@@ -94,6 +96,10 @@ Config matched(const SweepDraft& draft, Config config, const Sweep& sweep, const
 void check_ids(const std::vector<SweepDraft>& drafts) {
   std::map<std::string, std::string> seen;
   for (const SweepDraft& draft : drafts) {
+    if (draft.id.size() > kLongestId) {
+      throw config_error(draft.group->where, ": the id ", quote(draft.id.substr(0, 40)),
+                         "... is longer than ", kLongestId, " bytes: give a shorter name");
+    }
     const auto [twin, is_new] = seen.emplace(draft.id, draft.group->where);
     if (is_new) continue;
     throw config_error(draft.group->where, ": two points are called ", draft.id, "; the first is ",

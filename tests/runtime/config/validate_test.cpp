@@ -72,6 +72,7 @@ TEST(Validate, ExpertsOfKappaMoe) {
   EXPECT_EQ(refused({}), "accepted");
   EXPECT_THAT(refused({"model.top_k=9"}), HasSubstr("model.top_k 9 is more than model.experts 8"));
   EXPECT_THAT(refused({"model.kappa_range=9"}), HasSubstr("model.kappa_range 9 is more than 8"));
+  EXPECT_THAT(refused({"model.softcap=1e-300"}), HasSubstr("give at least 0.1, or 0 for none"));
   EXPECT_THAT(refused({"model.moe_first=4"}), HasSubstr("4 is not below model.layers 4"));
   EXPECT_THAT(refused({"model.moe_layers=3"}), HasSubstr("2 and model.moe_layers 3 go beyond"));
   EXPECT_EQ(refused({"model.moe_first=9", "model.sandwich=true"}), "accepted");
