@@ -53,6 +53,7 @@ std::vector<std::string> check_kappa(const Config& config) {
           " leaves no logits to tell apart: give at least ", kLeastSoftcap, ", or 0 for none");
   const std::vector<int64_t> depths = recipe_depths();
   std::vector<std::string> names;
+  names.reserve(depths.size());
   for (const int64_t depth : depths) names.push_back(std::to_string(depth));
   require(!is_recipe(model.preset) || std::ranges::find(depths, keys.depth) != depths.end(),
           "model.depth ", keys.depth, " is none of model.preset ", model.preset, ", which has ",

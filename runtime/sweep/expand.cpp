@@ -120,6 +120,7 @@ void fill_points(Sweep& sweep, const std::vector<SweepDraft>& drafts, const Yaml
     sweep.points.push_back(point_of(draft, read(draft), sweep.vocabulary));
   }
   std::vector<SweepPoint> ordered;
+  ordered.reserve(drafts.size());
   for (const SweepDraft& draft : drafts) {
     ordered.push_back(
         draft.matches.empty()
@@ -147,7 +148,7 @@ int64_t width_for_macs(Config config, int64_t vocabulary, double macs) {
   }
   const int64_t width = kUnit + kUnit * units;
   const double off = std::abs(at(width) - macs);
-  AB_CHECK(off <= slope * (kUnit / 2 + 0.01), "width ", width, " misses ", macs, " by ", off);
+  AB_CHECK(off <= slope * (kUnit / 2.0 + 0.01), "width ", width, " misses ", macs, " by ", off);
   return width;
 }
 
