@@ -32,6 +32,11 @@ bool applies(const ModelConfig& model, const TrainConfig& train) {
          model.width > 0;
 }
 
+// Then the budget gives the batch alone.
+bool has_length(const TrainConfig& train) {
+  return train.steps > 0 || train.tokens > 0 || train.epochs > 0;
+}
+
 }  // namespace
 
 double scaling_parameters(const ModelConfig& model, int64_t vocabulary, Budget rule) {
@@ -67,7 +72,7 @@ void fill_budget(const ModelConfig& model, TrainConfig& train) {
   if (!applies(model, train)) return;
   const RunSize size = size_run(model, train);
   train.batch_tokens = size.batch_tokens;
-  if (train.steps == 0 && train.tokens == 0 && train.epochs <= 0) train.steps = size.steps;
+  if (!has_length(train)) train.steps = size.steps;
 }
 
 std::vector<std::string> check_budget(const ModelConfig& model, const TrainConfig& train) {
@@ -76,7 +81,7 @@ std::vector<std::string> check_budget(const ModelConfig& model, const TrainConfi
     return {join("train.budget ", word_of(train.budget), " is for model.type kappa_moe, and it is ",
                  word_of(model.type), ": set it to none")};
   }
-  if (!applies(model, train) || train.steps > 0 || train.tokens > 0) return {};
+  if (!applies(model, train) || has_length(train)) return {};
   const RunSize size = size_run(model, train);
   return {join("train.budget ", word_of(train.budget), " gives ", whole(size.tokens),
                " tokens, less than a step of train.batch_tokens ", size.batch_tokens,

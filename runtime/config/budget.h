@@ -31,8 +31,8 @@ struct RunSize {
 // Sizes must be filled; train.budget is not none. Source of the batch: nanochat.
 RunSize size_run(const ModelConfig& model, const TrainConfig& train);
 
-// Sets train.batch_tokens, and train.steps without train.tokens, where they are 0; does nothing
-// without a budget.
+// Sets train.batch_tokens where it is 0, and train.steps of a run that has no length: no steps,
+// tokens or epochs. Does nothing without a budget.
 void fill_budget(const ModelConfig& model, TrainConfig& train);
 
 // What the section's budget breaks.

@@ -119,6 +119,11 @@ TEST(Budget, GivenKeysWin) {
   EXPECT_LT(config_of({"train.budget_vocabulary=16384"}).train.steps, 11303);
 }
 
+TEST(Budget, EpochsAreALengthToo) {
+  EXPECT_EQ(config_of({"train.epochs=2"}).train.steps, 0);
+  EXPECT_EQ(refusal("", {"model.preset=kappa-paper", "data.path=d", "train.epochs=2"}), "accepted");
+}
+
 TEST(Budget, RefusesWhatItCannotSize) {
   const char* const dense =
       "data: {path: d}\nmodel: {preset: gpt2-85m}\ntrain: {steps: 3, batch_tokens: 1024}\n";
