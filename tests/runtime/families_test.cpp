@@ -17,6 +17,15 @@ struct Family {
   double heart_lr = 3e-3;  // at which it learns a batch by heart
 };
 
+void two_experts(Config& c) {
+  c.model.type = ModelType::kMoepMsit;
+  c.model.moep.windows = {5, 3};
+  c.model.moep.expert_width = 12;
+  c.model.moep.expert_heads = 2;
+  c.model.moep.capacity = 1;
+  c.model.ffn_width = 0;
+}
+
 const Family kFamilies[] = {
     {"muon", [](Config& c) { c.optim.matrix = MatrixOptimizer::kMuon; }},
     {"aurora",
@@ -60,36 +69,18 @@ const Family kFamilies[] = {
        c.optim.clip = 0;
      },
      1e-2},
-    {"moep_msit",
-     [](Config& c) {
-       c.model.type = ModelType::kMoepMsit;
-       c.model.moep.windows = {5, 3};
-       c.model.moep.expert_width = 12;
-       c.model.moep.expert_heads = 2;
-       c.model.moep.capacity = 1;
-       c.model.ffn_width = 0;
-     }},
+    {"moep_msit", two_experts},
     {"moep_masked",
      [](Config& c) {
-       c.model.type = ModelType::kMoepMsit;
-       c.model.moep.windows = {5, 3};
-       c.model.moep.expert_width = 12;
-       c.model.moep.expert_heads = 2;
-       c.model.moep.capacity = 1;
+       two_experts(c);
        c.model.moep.causal_ratio = 0.5;
        c.model.moep.mlm_target = MaskTarget::kSame;
-       c.model.ffn_width = 0;
      },
      1e-2},
     {"moep_token_choice",
      [](Config& c) {
-       c.model.type = ModelType::kMoepMsit;
-       c.model.moep.windows = {5, 3};
-       c.model.moep.expert_width = 12;
-       c.model.moep.expert_heads = 2;
+       two_experts(c);
        c.model.moep.select = Selection::kTokenChoice;
-       c.model.moep.capacity = 1;
-       c.model.ffn_width = 0;
      }},
 };
 
