@@ -53,7 +53,7 @@ class Crossings {
     }
     if (met.size() == 4) {  // a saddle: the middle says which two corners belong together
       const double middle = value(p) + value(p + 1) + value(up + 1) + value(up);
-      if ((middle > 0) != above(p)) std::ranges::rotate(met, met.begin() + 3);
+      if ((middle > 0) != above(p)) std::rotate(met.begin(), met.begin() + 3, met.end());
     }
     for (size_t k = 0; k + 1 < met.size(); k += 2) {
       next_[met[k]].push_back(met[k + 1]);
