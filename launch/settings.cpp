@@ -155,10 +155,7 @@ class Settings {
   void unknown(const YamlNode& node, const std::string& prefix,
                const std::vector<std::string>& known) {
     const std::string key = node.key.substr(0, kQuotedBytes);
-    const std::string nearest = nearest_word(key, known);
-    add(join(node.where, ": unknown key ", prefix, key,
-             nearest.empty() ? "; known here: " + word_list(known)
-                             : "; nearest is " + prefix + nearest));
+    add(join(node.where, ": unknown key ", prefix, key, nearest_or_known(key, known, prefix)));
   }
 
   void problem(const YamlNode& node, const std::string& name, const std::string& what) {

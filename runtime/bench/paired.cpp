@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "runtime/bench/timing.h"
 
 namespace anabranch {
 
@@ -38,8 +39,7 @@ PairedRatio paired_ratio(std::span<const double> numerator, std::span<const doub
   result.low = ratios[static_cast<size_t>(below)];
   result.high = ratios[static_cast<size_t>(pairs - 1 - below)];
   result.confidence = std::max(1 - 2 * coin_at_most(below, pairs), 0.0);
-  result.median =
-      (ratios[static_cast<size_t>((pairs - 1) / 2)] + ratios[static_cast<size_t>(pairs / 2)]) / 2;
+  result.median = median(ratios);
   return result;
 }
 

@@ -10,7 +10,7 @@ namespace anabranch {
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
-  return values[values.size() / 2];
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,

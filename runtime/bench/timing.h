@@ -22,7 +22,7 @@ class Stopwatch {
   Clock::time_point begin_ = Clock::now();
 };
 
-// The middle value, the upper one of two; 0 if there is none.
+// The middle value, or the mean of the two in the middle; 0 if there is none.
 [[nodiscard]] double median(std::vector<double> values);
 
 // Random int32 ids below `vocabulary`.

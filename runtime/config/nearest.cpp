@@ -47,6 +47,13 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   return best;
 }
 
+std::string nearest_or_known(std::string_view word, const std::vector<std::string>& known,
+                             const std::string& prefix, const std::string& known_here) {
+  const std::string nearest = nearest_word(word, known);
+  if (!nearest.empty()) return "; nearest is " + prefix + nearest;
+  return known_here.empty() ? "" : "; " + known_here + word_list(known);
+}
+
 std::string word_list(const std::vector<std::string>& words) {
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;

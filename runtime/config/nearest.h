@@ -14,6 +14,12 @@ int edit_distance(std::string_view a, std::string_view b);
 // error. Ties go to the first candidate.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
+// What to say after "unknown": "; nearest is PREFIXword", or which are known if none is near:
+// "; known here: a, b, c". `known_here` may be empty: then only a near one is named.
+std::string nearest_or_known(std::string_view word, const std::vector<std::string>& known,
+                             const std::string& prefix = "",
+                             const std::string& known_here = "known here: ");
+
 // The words as "a, b, c".
 std::string word_list(const std::vector<std::string>& words);
 

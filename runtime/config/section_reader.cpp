@@ -154,9 +154,7 @@ void SectionReader::finish() {
 
 void SectionReader::problem_word(const YamlNode& node, const std::vector<std::string>& words,
                                  const char* key) {
-  const std::string nearest = nearest_word(node.value, words);
-  problem(node, "one of " + word_list(words), key,
-          nearest.empty() ? "" : "; nearest is " + nearest);
+  problem(node, "one of " + word_list(words), key, nearest_or_known(node.value, words, "", ""));
 }
 
 const YamlNode* SectionReader::find(const char* key) {
@@ -174,10 +172,7 @@ void SectionReader::unknown(const YamlNode& item) {
   const std::string key = item.key.substr(0, 80);
   std::string what = hint_ ? hint_(prefix_, key) : "";
   if (what.empty()) {
-    const std::string nearest = nearest_word(key, known_);
-    what = "unknown key " + prefix_ + key +
-           (nearest.empty() ? "; known here: " + word_list(known_)
-                            : "; nearest is " + prefix_ + nearest);
+    what = "unknown key " + prefix_ + key + nearest_or_known(key, known_, prefix_);
   }
   problems_.push_back(item.where + ": " + what);
 }

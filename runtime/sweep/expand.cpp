@@ -83,9 +83,8 @@ Config matched(const SweepDraft& draft, Config config, const Sweep& sweep, const
   if (target == places.end()) {
     std::vector<std::string> ids;
     for (const SweepPoint& point : sweep.points) ids.push_back(point.id);
-    const std::string nearest = nearest_word(draft.matches, ids);
     throw config_error(pattern.where, ": no point to match is called ", quote(draft.matches),
-                       nearest.empty() ? "" : "; nearest is " + nearest);
+                       nearest_or_known(draft.matches, ids, "", ""));
   }
   const double macs = sweep.points[target->second].cost.macs();
   config.model.ffn_width =

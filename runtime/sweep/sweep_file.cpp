@@ -55,10 +55,8 @@ void require(const YamlNode& node, const std::string& key, bool holds_true,
 void check_keys(const YamlNode& map, const Words& known) {
   for (const YamlNode& item : map.items) {
     if (holds(known, item.key)) continue;
-    const std::string nearest = nearest_word(item.key, known);
-    throw config_error(
-        item.where, ": unknown key ", quote(item.key),
-        nearest.empty() ? "; known here: " + word_list(known) : "; nearest is " + nearest);
+    throw config_error(item.where, ": unknown key ", quote(item.key),
+                       nearest_or_known(item.key, known));
   }
 }
 

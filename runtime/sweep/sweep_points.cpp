@@ -24,10 +24,8 @@ const YamlNode* find(const std::vector<YamlNode>& settings, const std::string& k
 Error no_such_key(const std::string& where, const std::string& key, const SweepDraft& draft) {
   std::vector<std::string> known;
   for (const YamlNode& node : draft.settings) known.push_back(node.key);
-  const std::string nearest = nearest_word(key, known);
-  return config_error(
-      where, ": points of ", draft.group->family, " have no ", quote(key),
-      nearest.empty() ? "; they have " + word_list(known) : "; nearest is " + nearest);
+  return config_error(where, ": points of ", draft.group->family, " have no ", quote(key),
+                      nearest_or_known(key, known, "", "they have "));
 }
 
 // A pattern with each {key} replaced by the point's value.
