@@ -27,6 +27,7 @@ void add_config(CLI::App& app);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_shard(CLI::App& app);
 void add_sweep(CLI::App& app);
 void add_tokenizer(CLI::App& app);

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <optional>
 #include <thread>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/host_name.h"
@@ -16,11 +17,23 @@ namespace {
 // Enough for a starved machine or a slow disk.
 constexpr auto kRankZeroFirst = std::chrono::seconds(5);
 
+// When a rank is lost the others find out within moments of each other, and each is to write down
+// where it was before the first of them ends the job.
+constexpr auto kForTheOthers = std::chrono::seconds(2);
+// The end of a job may hang too.
+constexpr auto kLongestEnd = std::chrono::seconds(8);
+
 [[noreturn]] void end_job(int rank, const std::string& what, Fault fault) {
+  const auto code = static_cast<int>(fault);
+  std::thread([code] {
+    std::this_thread::sleep_for(kLongestEnd);
+    _exit(code);
+  }).detach();
   let_rank_zero_speak(rank);
   std::cerr << join("anabranch: error: rank ", rank, " on ", host_name(), ": ", what, "\n")
             << std::flush;
-  MpiWorld::abort(static_cast<int>(fault));
+  if (fault == Fault::kPeer && rank == 0) std::this_thread::sleep_for(kForTheOthers);
+  MpiWorld::abort(code);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -11,11 +13,13 @@
 #include "launch/progress.h"
 #include "runtime/bench/comm_bench.h"
 #include "runtime/config/number.h"
+#include "runtime/planner/fit.h"
 
 namespace anabranch {
 namespace {
 
 struct CommWish {
+  std::string fit;  // file to write a machine to; empty: none
   CommBenchOptions options;
   OverlapOptions overlap_options;
   bool bf16 = false, overlap = false, json = false;
@@ -63,6 +67,18 @@ void print(const OverlapBench& b, int ranks, const CommWish& wish) {
       100 * b.hidden());
 }
 
+int fit(const CommWish& wish, RankProcess& process) {
+  const std::string name = std::filesystem::path(wish.fit).stem().string();
+  const Machine machine =
+      fit_machine(name, process.world(), process.topology(), process.context(), wish.options);
+  if (!process.first()) return 0;
+  const std::string text = dump_machine(machine);
+  std::ofstream out(wish.fit, std::ios::binary);
+  if (!(out << text) || !out.flush()) throw io_error("cannot write ", wish.fit);
+  std::cout << text;
+  return 0;
+}
+
 int run(CommWish wish, RankProcess& process) {
   if (wish.options.max_bytes < wish.options.min_bytes) {
     throw usage_error("--max-bytes ", wish.options.max_bytes, " is less than --min-bytes ",
@@ -76,6 +92,7 @@ int run(CommWish wish, RankProcess& process) {
     return 0;
   }
   wish.options.type = wish.bf16 ? DType::kBF16 : DType::kF32;
+  if (!wish.fit.empty()) return fit(wish, process);
   const std::vector<CommTiming> timings = bench_collectives(process.world(), wish.options);
   if (process.first()) print(timings, ranks, wish);
   return 0;
@@ -110,7 +127,11 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
   add_whole(*verb, "--factor", o.factor, {2, 1 << 20}, "from size to size");
   add_whole(*verb, "--repeats", o.repeats, {0, 1000000}, "of each; 0: 50 up to a MiB, 9 above");
   verb->add_flag("--bf16", wish->bf16, "bf16 instead of fp32");
+  CLI::Option* fit = verb->add_option(
+      "--fit", wish->fit,
+      "file: measures this machine's products and memory too, and writes it as `plan` reads it");
   add_overlap_options(*verb, *wish);
+  fit->excludes("--overlap");
   verb->add_flag("--json", wish->json, "machine-readable");
   verb->callback([wish, &exit_code] {
     exit_code = run_rank([&](RankProcess& process) { return run(*wish, process); });

@@ -16,7 +16,8 @@
 #include "runtime/bench/save_bench.h"
 #include "runtime/bench/timing.h"
 #include "runtime/memory_need.h"
-#include "runtime/models/registry.h"
+#include "runtime/rank_plan.h"
+#include "runtime/train_step.h"
 
 namespace anabranch {
 namespace {
@@ -101,8 +102,7 @@ void print(const SaveBench& b, int ranks) {
 
 int run(const SaveWish& wish, StopRequest& stop, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  require_memory(training_memory(*make_model(config, wish.model.vocabulary), process.world().size(),
-                                 config.optim.matrix),
+  require_memory(need_of(config, wish.model.vocabulary)(shape_of(config, process.world().size())),
                  process.topology().local_size);
   const SharedFolder folder(wish.dir, process);
   const std::optional<SaveBench> result =

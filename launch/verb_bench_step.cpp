@@ -14,7 +14,8 @@
 #include "runtime/bench/timing.h"
 #include "runtime/config/number.h"
 #include "runtime/memory_need.h"
-#include "runtime/models/registry.h"
+#include "runtime/rank_plan.h"
+#include "runtime/train_step.h"
 
 namespace anabranch {
 namespace {
@@ -143,17 +144,17 @@ void print(const StepPair& pair, const StepWish& wish) {
       bytes_text(static_cast<double>(pair.resident_peak_bytes)));
 }
 
-MemoryNeed need_of(const Config& config, const StepWish& wish, RankProcess& process) {
-  MemoryNeed need = training_memory(*make_model(config, wish.model.vocabulary),
-                                    process.world().size(), config.optim.matrix);
+MemoryNeed need_without_saves(const Config& config, const StepWish& wish, RankProcess& process) {
+  MemoryNeed need =
+      need_of(config, wish.model.vocabulary)(shape_of(config, process.world().size()));
   need.save = 0;  // nothing is saved
   return need;
 }
 
 int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
   const Config other = bench_against(wish.model);
-  MemoryNeed need = need_of(config, wish, process);
-  const MemoryNeed more = need_of(other, wish, process);
+  MemoryNeed need = need_without_saves(config, wish, process);
+  const MemoryNeed more = need_without_saves(other, wish, process);
   need += more;
   require_memory(need, process.topology().local_size);
   const StepPair pair = bench_step_pair(config, other, wish.model.vocabulary, wish.pairs,
@@ -165,7 +166,7 @@ int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
   if (!wish.model.against.empty()) return run_pair(wish, config, process);
-  require_memory(need_of(config, wish, process), process.topology().local_size);
+  require_memory(need_without_saves(config, wish, process), process.topology().local_size);
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
                                       process.world(), process.context());
   if (process.first()) print(result, process, process.world().size(), wish.model.json);

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -36,9 +37,16 @@ std::vector<fs::path> checkpoints_of(const fs::path& path) {
   return all;
 }
 
-int64_t bytes_of(const CheckpointEntry& e) {
-  const int64_t rows = std::max<int64_t>(e.global_shape[0], 1);
-  return e.global_shape.count() / rows * e.length * size_of(e.type);
+// Which of a tensor's elements a slice has, if not all: " [0, 4) of axis 1 elements [0, 96) of it".
+std::string slice_text(const CheckpointEntry& e) {
+  std::string text;
+  if (!(e.part == Part::all(e.part.whole))) {
+    text += join(" [", e.part.begin, ", ", e.part.begin + e.part.extent, ") of axis ", e.part.axis);
+  }
+  if (e.count != e.part.count()) {
+    text += join(" elements [", e.from, ", ", e.from + e.count, ")", text.empty() ? "" : " of it");
+  }
+  return text;
 }
 
 void inspect(const CheckpointWish& wish) {
@@ -46,23 +54,28 @@ void inspect(const CheckpointWish& wish) {
   for (const fs::path& path : checkpoints_of(wish.path)) {
     const Manifest m = read_manifest(path);
     int64_t bytes = 0;
-    for (const CheckpointEntry& e : m.entries) bytes += bytes_of(e);
+    std::set<std::string> names;
+    for (const CheckpointEntry& e : m.entries) {
+      bytes += e.bytes();
+      names.insert(e.name);
+    }
     if (wish.json) {
       all.push_back({{"path", path.string()},
                      {"step", m.step},
                      {"next_sample", m.next_sample},
-                     {"tensors", m.entries.size()},
+                     {"tensors", names.size()},
                      {"bytes", bytes},
                      {"counters", m.counters},
                      {"facts", m.facts}});
       continue;
     }
     std::cout << fmt::format("{}: step {}, next sample {}, {}, {}\n", path.string(), m.step,
-                             m.next_sample, counted(std::ssize(m.entries), "tensor"),
+                             m.next_sample, counted(std::ssize(names), "tensor"),
                              bytes_text(static_cast<double>(bytes)));
     if (checkpoints_of(wish.path).size() > 1) continue;
     for (const CheckpointEntry& e : m.entries) {
-      std::cout << join("  ", e.name, " ", name_of(e.type), e.global_shape, " in ", e.file, "\n");
+      std::cout << join("  ", e.name, " ", name_of(e.type), e.part.whole, slice_text(e), " in ",
+                        e.file, "\n");
     }
   }
   if (wish.json) std::cout << all.dump(2) << "\n";

@@ -18,7 +18,9 @@
 #include "runtime/config/validate.h"
 #include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
+#include "runtime/rank_plan.h"
 #include "runtime/run_data.h"
+#include "runtime/train_step.h"
 
 namespace anabranch {
 
@@ -50,9 +52,10 @@ std::string vocabulary_source(const CheckOptions& options, const DataFacts& data
 // What `train` finds out about its data before the first step, but for the checksums of all of it.
 DataFacts check_data(const Config& config, const Dataset& dataset, int64_t ranks) {
   const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
-  const auto model = make_model(config, dataset.tokenizer().vocab_size);
+  const int64_t vocabulary = dataset.tokenizer().vocab_size;
+  (void)make_model(config, vocabulary);  // does it go with the data section?
   try {
-    require_memory(training_memory(*model, static_cast<int>(ranks), config.optim.matrix));
+    require_memory(need_of(config, vocabulary)(shape_of(config, static_cast<int>(ranks))));
   } catch (const Error& error) {  // the machine that trains may be another
     std::cerr << "anabranch: warning: " << error.what() << "\n";
   }

@@ -2,6 +2,8 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
@@ -16,12 +18,11 @@
 #include "launch/stop_signals.h"
 #include "monitoring/server.h"
 #include "runtime/config/number.h"
-#include "runtime/config/validate.h"
+#include "runtime/config/validate_parallel.h"
 #include "runtime/loaded_model.h"
 #include "runtime/log_sink.h"
-#include "runtime/memory_need.h"
 #include "runtime/metrics_sink.h"
-#include "runtime/models/registry.h"
+#include "runtime/rank_plan.h"
 #include "runtime/run_data.h"
 #include "runtime/trainer.h"
 
@@ -96,15 +97,22 @@ class Telemetry {
   MetricsSink sink_;
 };
 
-void announce(const Config& config, const RankProcess& process, const BatchPlan& plan) {
-  std::cerr << join("run ", config.run.name, " in ", config.run.dir, ": ",
-                    counted(process.context().size, "rank"), ", ", plan_text(plan), "\n");
+void announce(const Config& config, RankProcess& process, const RankPlan& plan) {
+  const std::string text = join("run ", config.run.name, " in ", config.run.dir, ": ",
+                                counted(process.context().size, "rank"), ", ",
+                                plan_text(plan.batch), "\n", plan_table(plan));
+  std::cerr << text;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) process.context().log->info(line);
 }
 
-// Keeps with the run what it is made of: its configuration, and the tokenizer of what its model
-// reads and writes.
-void keep_origin(const Config& config, const Dataset& dataset, const RunDirectory& directory) {
+// Keeps with the run what it is made of: its configuration, how its ranks share the work, and the
+// tokenizer of what its model reads and writes.
+void keep_origin(const Config& config, const RankPlan& plan, const Dataset& dataset,
+                 const RunDirectory& directory) {
   directory.write("config.yaml", dump_config(config, build_lines()));
+  directory.write("plan.txt", plan_table(plan));
+  directory.write("plan.json", plan_json(plan));
   directory.write(kRunTokenizer, read_file(dataset.tokenizer_path()));
 }
 
@@ -116,23 +124,37 @@ std::vector<std::string> source_names(const Dataset& dataset) {
   return names;
 }
 
-// Gives all ranks the steps that the epochs of a run come to; rank 0 has opened the data set.
-void share_steps(Config& config, const std::optional<Dataset>& dataset, Group& world) {
-  if (config.train.epochs <= 0) return;
+// What all ranks take from the data set, which rank 0 has opened: its vocabulary, and the steps
+// that the epochs of a run come to. Returns the vocabulary.
+int64_t share_facts(Config& config, const std::optional<Dataset>& dataset, Group& world) {
   if (dataset) fill_steps(config, *dataset);
-  const auto mine = static_cast<double>(dataset ? config.train.steps : 0);
-  Tensor steps = Tensor::of<double>({1}, {mine});
-  world.all_reduce_sum(steps).wait();
-  config.train.steps = static_cast<int64_t>(*steps.data<double>());
+  const int64_t vocabulary = dataset ? dataset->tokenizer().vocab_size : 0;
+  Tensor facts = Tensor::of<int64_t>({2}, {vocabulary, dataset ? config.train.steps : 0});
+  world.broadcast(facts, 0).wait();
+  if (config.train.epochs > 0) config.train.steps = facts.data<int64_t>()[1];
+  return facts.data<int64_t>()[0];
 }
 
-int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
+// How the ranks share the run. Refuses, on all of them alike, what does not go together or does not
+// fit, before anything large is allocated.
+RankPlan plan_of(const Config& config, int64_t vocabulary, RankProcess& process) {
+  const std::string host = process.topology().hosts[static_cast<size_t>(process.context().rank)];
+  const RankPlace mine{host, process.context().threads, physical_memory()};
+  return plan_ranks(config, gather_places(process.world(), mine), need_of(config, vocabulary));
+}
+
+Config config_of(const TrainWish& wish) {
   Config config = load_config(wish.config, wish.sets);
   validate(config);
   if (config.device == DeviceChoice::kCuda) {
     throw config_error("device is cuda, but this build computes on the CPU only; set device: cpu");
   }
-  (void)plan_batch(config, process.world().size());
+  return config;
+}
+
+int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
+  Config config = config_of(wish);
+  check_ranks(config, process.world().size());
   if (config.parallel.threads > 0) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
@@ -144,21 +166,25 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   require_same(process.world(), "the build", joined(build_lines()));
   std::optional<Dataset> dataset;
   if (process.first()) dataset.emplace(Dataset::open(config.data.path));
-  share_steps(config, dataset, process.world());
+  const int64_t vocabulary = share_facts(config, dataset, process.world());
   require_same(process.world(), "the configuration", dump_config(config));
+  const RankPlan plan = plan_of(config, vocabulary, process);
+  const Config planned = as_planned(config, plan);
+  const std::unique_ptr<Group> ordered = training_group(process.world(), plan);
 
   RunDirectory directory(config.run.dir, process.first());
   process.open_log(directory.log(process.context().rank).string());
   LogSink log_sink(*process.context().log);
-  TrainJob job{config,
+  TrainJob job{planned,
                {},
                resume_of(wish.resume),
                profile_of(wish.profile),
                process.context(),
-               process.world(),
+               ordered ? *ordered : process.world(),
                directory,
                stop,
                {&log_sink}};
+  job.give_up = [](int code) { _exit(code); };
   job.facts = {{"config", dump_config(config)},
                {"build", joined(build_lines())},
                {"ranks", std::to_string(process.world().size())},
@@ -167,11 +193,8 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   std::optional<Telemetry> telemetry;
   std::optional<RunDisplay> display;
   if (process.first()) {
-    announce(config, process, plan_batch(config, process.world().size()));
-    require_memory(training_memory(*make_model(config, dataset->tokenizer().vocab_size),
-                                   process.world().size(), config.optim.matrix),
-                   process.topology().local_size);
-    job.on_start = [&] { keep_origin(config, *dataset, directory); };
+    announce(config, process, plan);
+    job.on_start = [&] { keep_origin(config, plan, *dataset, directory); };
     telemetry.emplace(config, directory, source_names(*dataset), process.world().size(),
                       *process.context().log);
     display.emplace();

@@ -35,6 +35,7 @@ enum class Metric : uint8_t {
   kStepSeconds,
   kLastStepTime,
   kComputeSeconds,
+  kSlowestRatio,
   kCommunicationWaitSeconds,
   kDataWaitSeconds,
   kTokensPerSecond,

@@ -36,6 +36,9 @@ inline constexpr std::array kRunMetrics{
                MetricLabel::kNone, "Unix time at which the last step ended."},
     MetricSpec{Metric::kComputeSeconds, "compute_seconds", MetricType::kGauge, MetricLabel::kStat,
                "Time of the last step spent computing, over ranks."},
+    MetricSpec{
+        Metric::kSlowestRatio, "compute_slowest_ratio", MetricType::kGauge, MetricLabel::kNone,
+        "Time that the slowest rank computed over the last logged steps, over the median's."},
     MetricSpec{Metric::kCommunicationWaitSeconds, "communication_wait_seconds", MetricType::kGauge,
                MetricLabel::kStat,
                "Time of the last step spent waiting for other ranks, over ranks."},

@@ -1,6 +1,7 @@
 #include "parallel/flat_store.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <unordered_set>
@@ -14,7 +15,15 @@ namespace {
 
 int64_t padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-int64_t room(const Param& w) { return padded(w.shape.count(), FlatStore::kAlign); }
+// Of the largest part, so that all ranks close the same buckets whatever they hold of split ones.
+int64_t room(const Param& w) {
+  int64_t count = w.global_shape.count();
+  if (w.parts > 1) {
+    const int64_t whole = w.global_shape[w.split_axis];
+    count = count / whole * ((whole + w.parts - 1) / w.parts);
+  }
+  return padded(count, FlatStore::kAlign);
+}
 
 using Kind = std::tuple<ReduceGroup, DType, Owner>;
 
@@ -58,95 +67,185 @@ std::vector<Draft> draft(const std::vector<Param*>& params, const FlatStore::Opt
   return closed;
 }
 
-// Offsets of the draft's parameters, and the elements of the bucket.
-std::pair<std::vector<int64_t>, int64_t> place(const Draft& d, int ranks) {
-  std::vector<int64_t> offsets(d.params.size());
-  if (std::get<Owner>(d.kind) == Owner::kAdamw) {
-    int64_t end = 0;
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      offsets[i] = end;
-      end += room(*d.params[i]);
-    }
-    return {offsets, padded(end, ranks * FlatStore::kAlign)};
+// What a matrix optimizer's products on a parameter cost, up to a factor.
+double cost_of(const Param& w) {
+  const int64_t columns = w.shape[-1], rows = w.shape.count() / (columns * w.matrices);
+  return static_cast<double>(w.shape.count()) * static_cast<double>(std::min(rows, columns));
+}
+
+// The offsets of parameters in a bucket, and its elements.
+struct Placement {
+  std::vector<int64_t> offsets;
+  int64_t count = 0;
+};
+
+Placement place_slices(const Draft& d, int ranks) {
+  Placement p;
+  for (const Param* w : d.params) {
+    p.offsets.push_back(p.count);
+    p.count += room(*w);
   }
-  // Largest first, each to the rank with the least so far.
-  std::vector<size_t> order(offsets.size());
+  p.count = padded(p.count, ranks * FlatStore::kAlign);
+  return p;
+}
+
+// Deals matrices to the ranks' segments, the largest first; `choose` names the rank of the next,
+// given each one's elements so far.
+template <class Choose>
+Placement place_matrices(const Draft& d, int ranks, const Choose& choose) {
+  std::vector<size_t> order(d.params.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return room(*d.params[a]) > room(*d.params[b]); });
   std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
-  std::vector<int64_t> owners(offsets.size());
+  std::vector<size_t> owners(order.size());
+  Placement p;
+  p.offsets.resize(order.size());
   for (const size_t i : order) {
-    const auto least = std::min_element(load.begin(), load.end());
-    owners[i] = least - load.begin();
-    offsets[i] = *least;
-    *least += room(*d.params[i]);
+    owners[i] = choose(*d.params[i], load);
+    p.offsets[i] = load[owners[i]];
+    load[owners[i]] += room(*d.params[i]);
   }
   const int64_t segment = *std::max_element(load.begin(), load.end());
-  for (size_t i = 0; i < offsets.size(); ++i) offsets[i] += owners[i] * segment;
-  return {offsets, segment * ranks};
+  for (size_t i = 0; i < owners.size(); ++i) {
+    p.offsets[i] += static_cast<int64_t>(owners[i]) * segment;
+  }
+  p.count = segment * ranks;
+  return p;
 }
 
-}  // namespace
+size_t least_of(const std::vector<int64_t>& load) {
+  return static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+}
 
-FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options,
-                     const std::shared_ptr<Pool>& pool) {
+Placement place_by_size(const Draft& d, int ranks) {
+  return place_matrices(d, ranks, [](const Param&, const auto& load) { return least_of(load); });
+}
+
+// In segments that are no longer than those of place_by_size, as far as that goes, each to the rank
+// whose matrices of this and earlier buckets cost least.
+Placement place_by_cost(const Draft& d, int ranks, std::vector<double>& costs) {
+  costs.resize(static_cast<size_t>(ranks));
+  const int64_t segment = place_by_size(d, ranks).count / ranks;
+  return place_matrices(d, ranks, [&](const Param& w, const std::vector<int64_t>& load) {
+    size_t best = least_of(load);
+    for (size_t r = 0; r < load.size(); ++r) {
+      if (load[r] + room(w) <= segment && costs[r] < costs[best]) best = r;
+    }
+    costs[best] += cost_of(w);
+    return best;
+  });
+}
+
+// The part of [begin, begin + count) that lies in `slice`, counted from `begin`.
+Slice common(int64_t begin, int64_t count, const Slice& slice) {
+  const int64_t first = std::max(begin, slice.begin);
+  const int64_t end = std::min(begin + count, slice.begin + slice.count);
+  return first < end ? Slice{first - begin, end - first} : Slice{};
+}
+
+void check(const std::vector<Param*>& params) {
   std::unordered_set<const Param*> seen;
   std::unordered_set<std::string> names;
   for (const Param* w : params) {
     AB_CHECK(seen.insert(w).second, "parameter ", w->name, " is listed twice");
     AB_CHECK(names.insert(w->name).second, "two parameters are named ", w->name);
-    AB_CHECK(w->owner == Owner::kAdamw || w->shape.rank() >= 2, "parameter ", w->name, " of shape ",
-             w->shape, " has a matrix optimizer but is no matrix");
+    if (w->owner == Owner::kAdamw) continue;
+    AB_CHECK(w->shape.rank() >= 2, "parameter ", w->name, " of shape ", w->shape,
+             " has a matrix optimizer but is no matrix");
+    AB_CHECK(w->parts == 1 || w->split_axis == 0, "parameter ", w->name, " of shape ",
+             w->global_shape, " has a matrix optimizer but is split along axis ", w->split_axis,
+             ", inside its matrices");
   }
+}
+
+Slice slice_of(const Bucket& b, int rank) {
+  AB_CHECK(0 <= rank && rank < b.ranks, "slice of rank ", rank, " of ", b.ranks);
+  const int64_t count = b.count / b.ranks;
+  return {count * rank, count};
+}
+
+}  // namespace
+
+FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options,
+                     const std::shared_ptr<Pool>& pool)
+    : FlatStore(params, options) {
+  bind(pool);
+}
+
+FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options) {
+  check(params);
+  std::map<ReduceGroup, std::vector<double>> costs;  // of the matrices of each rank
   for (const Draft& d : draft(params, options)) {
     const auto& [reduce, compute, owner] = d.kind;
-    const int ranks = reduce == ReduceGroup::kAll ? options.all_ranks : options.data_ranks;
-    const auto [offsets, count] = place(d, ranks);
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      entries_.push_back({d.params[i], static_cast<int>(buckets_.size()), offsets[i]});
+    const bool all = reduce == ReduceGroup::kAll;
+    const int ranks = all ? options.all_ranks : options.data_ranks;
+    const Placement place = owner == Owner::kAdamw ? place_slices(d, ranks)
+                            : options.zero         ? place_by_cost(d, ranks, costs[reduce])
+                                                   : place_by_size(d, ranks);
+    Bucket b{.reduce = reduce,
+             .compute = compute,
+             .owner = owner,
+             .ranks = ranks,
+             .count = place.count,
+             .own = {0, place.count},
+             .value = {},
+             .grad = {},
+             .master = {},
+             .m = {},
+             .v = {}};
+    if (options.zero) b.own = slice_of(b, all ? options.all_rank : options.data_rank);
+    for (size_t i = 0; i < d.params.size(); ++i) {
+      Param* w = d.params[i];
+      const int64_t offset = place.offsets[i];
+      entries_.push_back(
+          {w, static_cast<int>(buckets_.size()), offset, common(offset, w->shape.count(), b.own)});
     }
-    buckets_.push_back({.reduce = reduce,
-                        .compute = compute,
-                        .owner = owner,
-                        .ranks = ranks,
-                        .count = count,
-                        .master = {},
-                        .grad = {},
-                        .value = {},
-                        .m = {},
-                        .v = {}});
+    buckets_.push_back(std::move(b));
   }
   std::unordered_map<const Param*, size_t> place_of;
   for (size_t i = 0; i < params.size(); ++i) place_of[params[i]] = i;
   std::sort(entries_.begin(), entries_.end(), [&](const Entry& a, const Entry& b) {
     return place_of.at(a.param) < place_of.at(b.param);
   });
-  bind(pool);
+}
+
+std::vector<Bucket> FlatStore::plan(const std::vector<Param*>& params, const Options& options) {
+  return FlatStore(params, options).buckets_;
 }
 
 void FlatStore::bind(const std::shared_ptr<Pool>& pool) {
   for (Bucket& b : buckets_) {
-    const auto zeros = [&](DType type, const char* tag) {
-      Tensor t({b.count}, type, pool, tag);
+    const auto zeros = [&](int64_t count, DType type, const char* tag) {
+      Tensor t({count}, type, pool, tag);
       t.fill_zero();
       return t;
     };
     const DType wide = accumulator_of(b.compute);
-    b.master = zeros(wide, "master weights");
-    b.grad = zeros(wide, "gradients");
-    b.value = b.compute == wide ? b.master : zeros(b.compute, "weights");
-    b.m = zeros(wide, "moments");
-    if (b.owner == Owner::kAdamw) b.v = zeros(wide, "moments");
+    const bool same = b.compute == wide;
+    b.value = zeros(b.count, b.compute, same ? "master weights" : "weights");
+    b.master = same ? b.value.view(b.own.begin, {b.own.count})
+                    : zeros(b.own.count, wide, "master weights");
+    b.grad = zeros(b.count, wide, "gradients");
+    b.m = zeros(b.own.count, wide, "moments");
+    if (b.owner == Owner::kAdamw) b.v = zeros(b.own.count, wide, "moments");
   }
   for (const Entry& e : entries_) {
     const Bucket& b = buckets_[static_cast<size_t>(e.bucket)];
     Param& w = *e.param;
     w.value = b.value.view(e.offset, w.shape);
-    w.master = b.master.view(e.offset, w.shape);
+    w.master = owned(e, b, b.master);
+    w.master_begin = e.own.begin;
     w.grad = b.grad.view(e.offset, w.shape);
     w.fresh = true;
   }
+}
+
+Tensor FlatStore::owned(const Entry& entry, const Bucket& bucket, const Tensor& flat) {
+  const Shape& shape = entry.param->shape;
+  if (entry.own.count == 0 && shape.count() > 0) return flat.view(0, {0});
+  const int64_t begin = entry.offset + entry.own.begin - bucket.own.begin;
+  return flat.view(begin, entry.own.count == shape.count() ? shape : Shape{entry.own.count});
 }
 
 std::vector<FlatStore::Entry> FlatStore::entries_of(int bucket) const {
@@ -158,20 +257,18 @@ std::vector<FlatStore::Entry> FlatStore::entries_of(int bucket) const {
   return all;
 }
 
-FlatStore::Slice FlatStore::slice(int bucket, int rank) const {
-  const Bucket& b = buckets_.at(static_cast<size_t>(bucket));
-  AB_CHECK(0 <= rank && rank < b.ranks, "slice of rank ", rank, " of ", b.ranks);
-  const int64_t count = b.count / b.ranks;
-  return {count * rank, count};
+Slice FlatStore::slice(int bucket, int rank) const {
+  return slice_of(buckets_.at(static_cast<size_t>(bucket)), rank);
 }
 
 Tensor FlatStore::m(const Entry& entry) const {
-  return buckets_.at(static_cast<size_t>(entry.bucket)).m.view(entry.offset, entry.param->shape);
+  const Bucket& b = buckets_.at(static_cast<size_t>(entry.bucket));
+  return owned(entry, b, b.m);
 }
 
 Tensor FlatStore::v(const Entry& entry) const {
   const Bucket& b = buckets_.at(static_cast<size_t>(entry.bucket));
-  return b.v.empty() ? Tensor() : b.v.view(entry.offset, entry.param->shape);
+  return b.v.empty() ? Tensor() : owned(entry, b, b.v);
 }
 
 void FlatStore::refresh_values() {
@@ -179,7 +276,8 @@ void FlatStore::refresh_values() {
     if (b.value.shares(b.master)) continue;
     AB_CHECK(b.compute == DType::kBF16, "no rounding from ", name_of(b.master.dtype()), " to ",
              name_of(b.compute));
-    convert(b.value, b.master);
+    Tensor own = b.value.view(b.own.begin, {b.own.count});
+    convert(own, b.master);
   }
 }
 

@@ -5,8 +5,13 @@
 // after the other in backward, and a reduction, an optimizer step or a save is a few long runs over
 // memory.
 //
-//   adamw buckets   parameters one after the other; the whole is cut into equal slices, one per
-//   rank matrix buckets  whole matrices in equal segments, one per rank that owns them; padded
+//   adamw buckets   parameters one after the other; the whole is cut into equal slices, one a rank
+//   matrix buckets  whole matrices in equal segments, one for each rank that owns them; padded
+//
+// Values and gradients are whole on every rank. With ZeRO-1 a rank keeps the master weights and the
+// moments of its slice only: it reduces, updates and saves that, and the values are gathered
+// afterwards (grad_reducer.h). Where master and value are of one type, the master is the slice of
+// the value.
 //
 // Padding is zero in every buffer and stays so.
 #pragma once
@@ -21,17 +26,26 @@
 
 namespace anabranch {
 
+// Elements [begin, begin + count) of a bucket or a parameter.
+struct Slice {
+  int64_t begin = 0, count = 0;
+};
+
 struct Bucket {
   ReduceGroup reduce;
   DType compute;
   Owner owner;
   int ranks;      // of its reduce group
   int64_t count;  // elements, padding included; a multiple of ranks * kAlign
+  Slice own;      // those of which master and moments are here
 
-  Tensor master;  // [count] float32; float64 in float64 runs
+  Tensor value;   // [count] of `compute`
   Tensor grad;    // [count] of the master's type
-  Tensor value;   // [count] of `compute`; the master itself if that is its type
-  Tensor m, v;    // [count] moments, of the master's type; a matrix bucket has no v
+  Tensor master;  // [own.count] float32; float64 in float64 runs; of `value` if that is its type
+  Tensor m, v;    // [own.count] moments, of the master's type; a matrix bucket has no v
+
+  // Whether its group's ranks own a slice each.
+  [[nodiscard]] bool sharded() const { return own.count < count; }
 };
 
 class FlatStore {
@@ -42,6 +56,8 @@ class FlatStore {
     int64_t bucket_bytes = int64_t{25} << 20;  // of gradient, at least, but for the last ones
     int all_ranks = 1;                         // in the group that ReduceGroup::kAll means
     int data_ranks = 1;                        // in the group that ReduceGroup::kData means
+    int all_rank = 0, data_rank = 0;           // this rank in them
+    bool zero = false;                         // ZeRO-1
   };
 
   // Where a parameter is: elements [offset, offset + param->shape.count()) of a bucket.
@@ -49,11 +65,7 @@ class FlatStore {
     Param* param;
     int bucket;
     int64_t offset;
-  };
-
-  // Elements [begin, begin + count) of a bucket.
-  struct Slice {
-    int64_t begin, count;
+    Slice own;  // of the parameter's elements, those of which master and moments are here
   };
 
   // Lays out `params`, given in forward order and each once, and binds their value, master and grad
@@ -62,6 +74,9 @@ class FlatStore {
             const std::shared_ptr<Pool>& pool);
   FlatStore(const FlatStore&) = delete;
   FlatStore& operator=(const FlatStore&) = delete;
+
+  // The buckets of such a store, without memory.
+  static std::vector<Bucket> plan(const std::vector<Param*>& params, const Options& options);
 
   // In the order in which backward completes them.
   [[nodiscard]] std::span<Bucket> buckets() { return buckets_; }
@@ -78,11 +93,12 @@ class FlatStore {
   // matrix bucket.
   [[nodiscard]] Slice slice(int bucket, int rank) const;
 
-  // Moments of one parameter, as views of its shape; v is empty for a matrix owner.
+  // Moments of one parameter, as views of its shape, or flat if only some of it is owned; v is
+  // empty for a matrix owner.
   [[nodiscard]] Tensor m(const Entry& entry) const;
   [[nodiscard]] Tensor v(const Entry& entry) const;
 
-  // value <- round(master), where they differ in type. After initialisation and a load; an
+  // value <- round(master) of what this rank owns, where they differ in type. After a load; an
   // optimizer does it by itself.
   void refresh_values();
 
@@ -93,7 +109,10 @@ class FlatStore {
   [[nodiscard]] int64_t parameter_count() const;
 
  private:
+  FlatStore(const std::vector<Param*>& params, const Options& options);
   void bind(const std::shared_ptr<Pool>& pool);
+  // An entry's elements of a buffer of what this rank owns.
+  [[nodiscard]] static Tensor owned(const Entry& entry, const Bucket& bucket, const Tensor& flat);
 
   std::vector<Bucket> buckets_;
   std::vector<Entry> entries_;

@@ -29,6 +29,12 @@ GradReducer::GradReducer(FlatStore& store, const Mesh& mesh, DType wire)
   for (const Bucket& b : store.buckets()) {
     AB_CHECK(b.ranks == mesh.reduce(b.reduce).size(), "a bucket is laid out for ", b.ranks,
              " ranks but is reduced over ", mesh.reduce(b.reduce).size());
+    AB_CHECK(!b.sharded() || b.own.begin == b.own.count * mesh.reduce(b.reduce).rank(),
+             "a bucket is laid out for rank ", b.own.begin / b.own.count, " but this is rank ",
+             mesh.reduce(b.reduce).rank());
+  }
+  for (size_t b = 0; b < flights_.size(); ++b) {
+    order_[static_cast<size_t>(store.buckets()[b].reduce)].push_back(b);
   }
   ready_.resize(store.entries().size());
   for (size_t i = 0; i < ready_.size(); ++i) entry_[store.entries()[i].param] = i;
@@ -37,7 +43,7 @@ GradReducer::GradReducer(FlatStore& store, const Mesh& mesh, DType wire)
 void GradReducer::arm() {
   AB_CHECK(!armed_, "arm() was called twice without finish()");
   armed_ = true;
-  next_ = 0;
+  next_ = {};
   ready_.assign(ready_.size(), false);
   for (Flight& flight : flights_) flight = {};
   for (const FlatStore::Entry& e : store_.entries()) {
@@ -54,16 +60,21 @@ void GradReducer::ready(Param& w) {
   settle(w);
   const int bucket = store_.entries()[found->second].bucket;
   --flights_[static_cast<size_t>(bucket)].waiting;
-  while (next_ < std::ssize(flights_) && flights_[static_cast<size_t>(next_)].waiting == 0) {
-    start(static_cast<size_t>(next_++));
-  }
+  start_ready(store_.buckets()[static_cast<size_t>(bucket)].reduce);
+}
+
+void GradReducer::start_ready(ReduceGroup reduce) {
+  const auto& order = order_[static_cast<size_t>(reduce)];
+  size_t& next = next_[static_cast<size_t>(reduce)];
+  while (next < order.size() && flights_[order[next]].waiting == 0) start(order[next++]);
 }
 
 void GradReducer::finish() {
   AB_CHECK(armed_, "finish() without arm()");
   armed_ = false;
   for (const FlatStore::Entry& e : store_.entries()) settle(*e.param);
-  while (next_ < std::ssize(flights_)) start(static_cast<size_t>(next_++));
+  for (Flight& flight : flights_) flight.waiting = 0;
+  for (const ReduceGroup reduce : {ReduceGroup::kAll, ReduceGroup::kData}) start_ready(reduce);
   times_ = {};
   using Clock = std::chrono::steady_clock;
   for (size_t b = 0; b < flights_.size(); ++b) {
@@ -73,6 +84,17 @@ void GradReducer::finish() {
     times_.seconds += flights_[b].work.seconds();
     land(b);
   }
+}
+
+void GradReducer::gather(int bucket) {
+  const Bucket& b = store_.buckets()[static_cast<size_t>(bucket)];
+  if (!b.sharded()) return;
+  const Tensor own = b.value.view(b.own.begin, {b.own.count});
+  gathers_.push_back(mesh_.reduce(b.reduce).all_gather(b.value, own));
+}
+
+void GradReducer::finish_gather() {
+  for (const Work& work : std::exchange(gathers_, {})) work.wait();
 }
 
 // A gradient that no backward wrote is zero.
@@ -93,16 +115,19 @@ void GradReducer::start(size_t bucket) {
       round_to_wire(to + begin, from + begin, end - begin);
     });
   }
-  flight.work = group.all_reduce_sum(flight.wire);
+  flight.work = b.sharded() ? group.reduce_scatter_sum(flight.wire.view(b.own.begin, {b.own.count}),
+                                                       flight.wire)
+                            : group.all_reduce_sum(flight.wire);
 }
 
 void GradReducer::land(size_t bucket) {
-  Tensor grad = store_.buckets()[bucket].grad;
+  const Bucket& b = store_.buckets()[bucket];
+  Tensor grad = b.grad;
   const Tensor wire = std::exchange(flights_[bucket].wire, {});
   if (wire.dtype() == grad.dtype()) return;
-  const Bf16* from = wire.data<Bf16>();
-  float* to = grad.data<float>();
-  parallel_for(grad.count(), kGrain,
+  const Bf16* from = wire.data<Bf16>() + b.own.begin;
+  float* to = grad.data<float>() + b.own.begin;
+  parallel_for(b.own.count, kGrain,
                [&](int64_t begin, int64_t end) { widen(to + begin, from + begin, end - begin); });
 }
 

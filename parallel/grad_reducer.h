@@ -1,11 +1,18 @@
 // Sums gradients over ranks in buckets, each as soon as its last gradient exists, while backward
-// goes on.
+// goes on; and where ranks own slices of a bucket, gathers its values after their updates.
 //
-// Buckets start in one order on every rank, whatever order gradients become ready in: bucket k
-// waits until all before it have started. A parameter that a step does not use holds up its bucket
-// and those after it until finish().
+//   bucket   before the update                    after it, while others are updated
+//   whole    all-reduce of its gradient           -
+//   sharded  reduce-scatter: each rank its slice  all-gather of its values
+//
+// Buckets of one reduce group start in one order on every rank, whatever order gradients become
+// ready in: each waits until all before it have started. Those of the other group do not wait for
+// them, as ranks may have more or fewer parameters that others have not, and what all ranks reduce
+// must start at one place among their other collectives. A parameter that a step does not use holds
+// up its bucket and those after it until finish().
 #pragma once
 
+#include <array>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -42,14 +49,20 @@ class GradReducer {
   void ready(Param& w);
 
   // Reduces what is left and waits for all. A gradient that nothing wrote in this step counts as
-  // zero. Afterwards every gradient is the sum over its ranks and none is fresh.
+  // zero. Afterwards every gradient that this rank owns is the sum over its ranks, what else a
+  // sharded bucket holds is of no use, and none is fresh.
   void finish();
+
+  // After the update of a bucket: starts to gather its values. All ranks call it in one order.
+  void gather(int bucket);
+  // Waits until all values that were started have come: before anything reads them.
+  void finish_gather();
 
   // Of the last finish().
   [[nodiscard]] const ReduceTimes& times() const { return times_; }
 
   // Buckets started since arm().
-  [[nodiscard]] int started() const { return next_; }
+  [[nodiscard]] int started() const { return static_cast<int>(next_[0] + next_[1]); }
 
  private:
   struct Flight {
@@ -58,6 +71,8 @@ class GradReducer {
     Work work;
   };
 
+  // Starts the buckets of a group that come next, as far as their gradients are there.
+  void start_ready(ReduceGroup reduce);
   void start(size_t bucket);
   void land(size_t bucket);
   static void settle(Param& w);
@@ -66,8 +81,10 @@ class GradReducer {
   const Mesh& mesh_;
   DType wire_;
   bool armed_ = false;
-  int next_ = 0;                                    // the first bucket that has not started
-  std::vector<Flight> flights_;                     // by bucket
+  std::array<std::vector<size_t>, 2> order_;  // by reduce group, its buckets
+  std::array<size_t, 2> next_{};              // and the first that has not started
+  std::vector<Flight> flights_;               // by bucket
+  std::vector<Work> gathers_;
   std::vector<bool> ready_;                         // by entry
   std::unordered_map<const Param*, size_t> entry_;  // never iterated
   ReduceTimes times_;

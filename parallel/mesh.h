@@ -23,8 +23,11 @@ struct MeshShape {
 // if it does not come out even.
 //
 //   model           parallel.model
-//   pool_sequences  model.pool_sequences; a pool lies on min(ranks, pool_sequences) ranks
-MeshShape mesh_shape(int ranks, int model, int pool_sequences);
+//   pool_sequences  model.pool_sequences: how many sequences, consecutive in the global order, are
+//                   one pool
+//   micro_batch     train.micro_batch: sequences of a rank. Whole pools of them stay on the rank; a
+//                   larger pool lies on pool_sequences / micro_batch ranks
+MeshShape mesh_shape(int ranks, int model, int64_t pool_sequences, int64_t micro_batch);
 
 class Mesh {
  public:

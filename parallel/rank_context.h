@@ -6,6 +6,7 @@
 
 #include "core/tensor/device.h"
 #include "core/tensor/pool.h"
+#include "parallel/heartbeat.h"
 
 namespace anabranch {
 
@@ -20,6 +21,8 @@ struct RankContext {
   int threads = 1;             // its share of the cores
   Log* log = nullptr;          // outlives it; null: no log
   Trace* trace = nullptr;      // outlives it; null: no spans
+  // Where it tells what it is doing.
+  std::shared_ptr<Heartbeat> heartbeat = std::make_shared<Heartbeat>();
 };
 
 }  // namespace anabranch

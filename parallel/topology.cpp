@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <sched.h>
 #include <sstream>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/host_name.h"
@@ -17,6 +18,23 @@ uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xCBF29CE484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
   return hash;
+}
+
+// The first lines in which two texts differ, without the spaces around them.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  const auto trimmed = [](const std::string& line) {
+    const size_t begin = line.find_first_not_of(' ');
+    return begin == std::string::npos ? std::string() : line.substr(begin);
+  };
+  std::istringstream as(a), bs(b);
+  std::string line_a, line_b;
+  while (true) {
+    const bool more_a = static_cast<bool>(std::getline(as, line_a));
+    const bool more_b = static_cast<bool>(std::getline(bs, line_b));
+    if (!more_a) line_a = "nothing more";
+    if (!more_b) line_b = "nothing more";
+    if (line_a != line_b || (!more_a && !more_b)) return {trimmed(line_a), trimmed(line_b)};
+  }
 }
 
 std::vector<int> numbers(const std::string& text) {
@@ -105,18 +123,20 @@ std::vector<std::string> gather_text(Group& group, const std::string& text) {
 }
 
 void require_same(Group& group, const std::string& what, const std::string& value) {
-  constexpr size_t kShown = 120;
-  const std::string shown = value.size() <= kShown
-                                ? join('\'', value, '\'')
-                                : join(value.size(), " bytes with hash ", hash_of(value));
-  const std::vector<std::string> all = gather_text(group, shown);
+  // Whole texts travel only if they differ, which the hashes tell all ranks alike.
+  const Tensor mine = Tensor::of<int64_t>({1}, {static_cast<int64_t>(hash_of(value))});
+  Tensor hashes({group.size()}, DType::kI64);
+  group.all_gather(hashes, mine).wait();
+  const std::span<const int64_t> seen = hashes.span<int64_t>();
+  const auto other = std::ranges::find_if(seen, [&](int64_t hash) { return hash != seen[0]; });
+  if (other == seen.end()) return;
+  const auto r = static_cast<size_t>(other - seen.begin());
+  const std::vector<std::string> texts = gather_text(group, value);
   const std::vector<std::string> hosts = gather_text(group, host_name());
-  for (size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
-    throw config_error(what, " differs between ranks: rank 0 on ", hosts[0], " has ", all[0],
-                       " but rank ", r, " on ", hosts[r], " has ", all[r],
-                       "; start every rank with the same program, configuration and files");
-  }
+  const auto [first, differs] = first_difference(texts[0], texts[r]);
+  throw config_error(what, " differs between ranks: rank 0 on ", hosts[0], " has '", first,
+                     "' but rank ", r, " on ", hosts[r], " has '", differs,
+                     "'; start every rank with the same program, configuration and files");
 }
 
 }  // namespace anabranch

@@ -21,8 +21,8 @@ Topology find_topology(Group& world);
 // How many of a host's cores are one rank's: each core goes to one of the ranks that may run on it,
 // in turn.
 //
-//   masks       by local rank, the cores it may run on; equal unless mpirun or SLURM bound the
-//   ranks local_rank  whose share
+//   masks       by local rank, the cores it may run on; equal unless the ranks were bound
+//   local_rank  whose share
 //
 // At least 1.
 int share_of_cores(const std::vector<std::vector<int>>& masks, int local_rank);
@@ -34,7 +34,7 @@ std::vector<int> allowed_cores();
 std::vector<std::string> gather_text(Group& group, const std::string& text);
 
 // Collective: throws Error (configuration) on every rank unless all pass the same value, naming a
-// rank that differs, its host and, if they are short, both values.
+// rank that differs, its host, and both ranks' first line that differs.
 //
 //   what  names the value: "the resolved configuration", "the build"
 void require_same(Group& group, const std::string& what, const std::string& value);

@@ -1,10 +1,12 @@
 #include "runtime/memory_need.h"
 
 #include <algorithm>
+#include <deque>
 #include <fstream>
 #include <limits>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 #include "core/base/error.h"
 #include "runtime/config/number.h"
@@ -14,12 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string gib(double bytes) {
-  const double tenths =
-      std::max(0.1, static_cast<double>(static_cast<int64_t>(bytes / 0x1p30 * 10)) / 10);
-  return number_text(tenths) + " GiB";
-}
-
 // Of a limit file; infinity if there is none, or it says "max".
 double limit_in(const fs::path& file) {
   double limit = 0;
@@ -28,6 +24,12 @@ double limit_in(const fs::path& file) {
 }
 
 }  // namespace
+
+std::string gib(double bytes) {
+  const double tenths =
+      std::max(0.1, static_cast<double>(static_cast<int64_t>(bytes / 0x1p30 * 10)) / 10);
+  return number_text(tenths) + " GiB";
+}
 
 double control_group_memory(const fs::path& mount, const fs::path& membership) {
   double least = std::numeric_limits<double>::infinity();
@@ -63,18 +65,33 @@ MemoryNeed weights_memory(Model& model) {
   return need;
 }
 
-MemoryNeed training_memory(Model& model, int ranks, MatrixOptimizer matrix) {
-  MemoryNeed need = weights_memory(model);
-  model.visit([&](const Param& w) {
-    const double one = static_cast<double>(w.shape.count()) *
-                       static_cast<double>(size_of(accumulator_of(w.compute)));
-    need.gradients += one;
-    const bool whole = matrix != MatrixOptimizer::kAdamw && w.owner == Owner::kMatrix;
-    const int moments = whole ? 1 : 2;
-    need.moments += moments * one;
-    need.save += (1 + moments) * one / ranks;  // of which each rank writes a part
-  });
+MemoryNeed training_memory(Model& model, const FlatStore::Options& layout, MatrixOptimizer matrix) {
+  std::deque<Param> params;  // copies: the model keeps what it says of itself
+  model.visit([&](const Param& w) { params.push_back(w); });
+  std::vector<Param*> pointers;
+  MemoryNeed need;
+  for (Param& w : params) {
+    if (matrix == MatrixOptimizer::kAdamw) w.owner = Owner::kAdamw;
+    need.parameters += w.shape.count();
+    pointers.push_back(&w);
+  }
+  for (const Bucket& b : FlatStore::plan(pointers, layout)) {
+    const auto all = static_cast<double>(b.count), own = static_cast<double>(b.own.count);
+    const DType master = accumulator_of(b.compute);
+    const auto wide = static_cast<double>(size_of(master));
+    const int moments = b.owner == Owner::kMatrix ? 1 : 2;
+    need.weights += all * static_cast<double>(size_of(b.compute));
+    if (b.compute != master) need.weights += own * wide;
+    need.gradients += all * wide;
+    need.moments += moments * own * wide;
+    const double written = b.sharded() ? own : all / b.ranks;  // each rank writes a part
+    need.save += (1 + moments) * written * wide;
+  }
   return need;
+}
+
+MemoryNeed training_memory(Model& model, int ranks, MatrixOptimizer matrix) {
+  return training_memory(model, {.all_ranks = ranks, .data_ranks = ranks}, matrix);
 }
 
 double physical_memory() {

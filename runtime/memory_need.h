@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
+#include "parallel/flat_store.h"
 #include "runtime/config/values.h"
 #include "runtime/models/model.h"
 
@@ -29,8 +31,10 @@ struct MemoryNeed {
   [[nodiscard]] double total() const { return weights + gradients + moments + save; }
 };
 
-// To train the model as one of `ranks`, with a matrix optimizer if there is one; and only to run
-// it.
+// To train the model, of which a rank has what the parameters say, in such a layout, with a matrix
+// optimizer if there is one; as one of `ranks` that all have the same; and only to run it.
+MemoryNeed training_memory(Model& model, const FlatStore::Options& layout,
+                           MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
 MemoryNeed training_memory(Model& model, int ranks,
                            MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
 MemoryNeed weights_memory(Model& model);
@@ -45,6 +49,9 @@ double physical_memory();
 //   membership  the process's list of them: /proc/self/cgroup
 double control_group_memory(const std::filesystem::path& mount,
                             const std::filesystem::path& membership);
+
+// "1.5 GiB".
+std::string gib(double bytes);
 
 // Throws Error (config, 78) with the figures if as many processes as share this machine need more
 // than `available` bytes.

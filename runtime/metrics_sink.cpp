@@ -112,6 +112,7 @@ void MetricsSink::step(const StepReport& r) {
   metrics_.observe(Metric::kStepSeconds, r.seconds);
   metrics_.set(Metric::kLastStepTime, unix_time());
   set_spread(metrics_, Metric::kComputeSeconds, r.compute_seconds);
+  metrics_.set(Metric::kSlowestRatio, r.slowest_ratio);
   set_spread(metrics_, Metric::kCommunicationWaitSeconds, r.comm_seconds);
   set_spread(metrics_, Metric::kDataWaitSeconds, r.data_seconds);
   set_spread(metrics_, Metric::kResidentMemory, r.resident_bytes);
@@ -137,6 +138,7 @@ void MetricsSink::write_lines(const StepReport& r) {
       .add(Metric::kGradientNorm, r.grad_norm)
       .add(Metric::kStepSeconds, r.seconds)
       .add(Metric::kComputeSeconds, r.compute_seconds.median, "median")
+      .add(Metric::kSlowestRatio, r.slowest_ratio)
       .add(Metric::kCommunicationWaitSeconds, r.comm_seconds.median, "median")
       .add(Metric::kDataWaitSeconds, r.data_seconds.median, "median")
       .add(Metric::kTokensPerSecond, r.tokens_per_second)

@@ -29,7 +29,8 @@ Optimizer::Optimizer(FlatStore& store, const Config& config)
     const Param& w = *entry.param;
     if (w.owner != Owner::kMatrix) continue;
     const Shape s = stacked(w);
-    Tensor scales = w.master.like({s[0], std::max(s[1], s[2])}, w.master.dtype(), "moments");
+    const int64_t here = entry.own.count > 0 ? s[0] : 0;
+    Tensor scales = w.master.like({here, std::max(s[1], s[2])}, w.master.dtype(), "moments");
     scales.fill_zero();
     scales_.emplace(&w, scales);
   }
@@ -41,21 +42,45 @@ double Optimizer::grad_norm() const {
   return std::sqrt(square);
 }
 
-void Optimizer::step(int64_t step, double grad_norm) {
+double Optimizer::grad_norm(const Mesh& mesh) const {
+  const bool sharded = std::ranges::any_of(store_.buckets(), &Bucket::sharded);
+  if (mesh.shape().model == 1 && !sharded) return grad_norm();
+  double common = 0, own = 0;  // squares of what every rank has, and of what only some have
+  for (const Bucket& bucket : store_.buckets()) {
+    const bool everywhere = bucket.reduce == ReduceGroup::kAll && !bucket.sharded();
+    (everywhere ? common : own) +=
+        squared_norm(bucket.grad.view(bucket.own.begin, {bucket.own.count}));
+  }
+  Tensor sum = Tensor::of<double>({1}, {own});
+  // Where nothing is sharded, ranks along the data axis have the same.
+  (sharded ? mesh.all() : mesh.model()).all_reduce_sum(sum).wait();
+  return std::sqrt(common + *sum.data<double>());
+}
+
+void Optimizer::step(int64_t step, double grad_norm,
+                     const std::function<void(int bucket)>& updated) {
   // As PyTorch's clip_grad_norm_, so that runs can be compared digit by digit.
   constexpr double kClipEps = 1e-6;
   const double scale = config_.clip > 0 ? std::min(config_.clip / (grad_norm + kClipEps), 1.0) : 1;
   ++updates_;
   bool kappa_moves = false;
-  for (const FlatStore::Entry& entry : store_.entries()) {
-    const Rate rate = rates_.of(*entry.param, step);
-    if (rate.frozen) continue;
-    if (entry.param->role == Role::kKappa && !std::exchange(kappa_moves, true)) ++kappa_updates_;
-    if (entry.param->owner == Owner::kMatrix) {
-      step_matrix(entry, rate, scale);
-    } else {
-      step_adamw(entry, rate, scale);
+  for (int bucket = static_cast<int>(store_.buckets().size()); bucket-- > 0;) {
+    for (const FlatStore::Entry& entry : store_.entries_of(bucket)) {
+      const Rate rate = rates_.of(*entry.param, step);
+      if (rate.frozen) continue;
+      // Counted alike on all ranks, whoever owns it.
+      if (entry.param->role == Role::kKappa && !std::exchange(kappa_moves, true)) ++kappa_updates_;
+      if (entry.own.count > 0) step_entry(entry, rate, scale);
     }
+    if (updated) updated(bucket);
+  }
+}
+
+void Optimizer::step_entry(const FlatStore::Entry& entry, const Rate& rate, double grad_scale) {
+  if (entry.param->owner == Owner::kMatrix) {
+    step_matrix(entry, rate, grad_scale);
+  } else {
+    step_adamw(entry, rate, grad_scale);
   }
 }
 
@@ -65,8 +90,9 @@ void Optimizer::step_adamw(const FlatStore::Entry& entry, const Rate& rate, doub
                  config_.eps, rate.weight_decay, w.role == Role::kKappa ? kappa_updates_ : updates_,
                  grad_scale};
   Tensor m = store_.m(entry), v = store_.v(entry);
-  Tensor* rounded = w.value.shares(w.master) ? nullptr : &w.value;
-  adamw(w.master, m, v, w.grad, rounded, step);
+  const Tensor grad = w.grad.view(entry.own.begin, {entry.own.count});
+  Tensor value = w.value.view(entry.own.begin, {entry.own.count});
+  adamw(w.master, m, v, grad, w.value.shares(w.master) ? nullptr : &value, step);
 }
 
 void Optimizer::step_matrix(const FlatStore::Entry& entry, const Rate& rate, double grad_scale) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
 #include "parallel/flat_store.h"
+#include "parallel/mesh.h"
 #include "runtime/rates.h"
 
 namespace anabranch {
@@ -17,12 +19,17 @@ class Optimizer {
   // Keeps references.
   Optimizer(FlatStore& store, const Config& config);
 
-  // The Euclidean norm of the whole gradient.
+  // The Euclidean norm of the whole gradient, wherever its parts are. Collective.
+  [[nodiscard]] double grad_norm(const Mesh& mesh) const;
+  // The same where all of it is here.
   [[nodiscard]] double grad_norm() const;
 
-  // The update of step `step`, from 0. The gradient, of norm `grad_norm`, is scaled down to the
-  // configured largest norm first.
-  void step(int64_t step, double grad_norm);
+  // The update of step `step`, from 0, of what this rank owns. The gradient, of norm `grad_norm`,
+  // is scaled down to the configured largest norm first.
+  //
+  //   updated  is told of each bucket that is done: those of the first layers first, which the next
+  //            forward needs first
+  void step(int64_t step, double grad_norm, const std::function<void(int bucket)>& updated = {});
 
   // The run's learning rate at a step.
   [[nodiscard]] double lr(int64_t step) const { return rates_.lr(step); }
@@ -32,13 +39,15 @@ class Optimizer {
   [[nodiscard]] std::vector<double> counts() const;
   void set_counts(const std::vector<double>& counts);
 
-  // Muon's row or column moments of a parameter; empty if it has none. Part of a checkpoint.
+  // Muon's row or column moments of a parameter, without rows if another rank owns it; empty if
+  // there are none. Part of a checkpoint.
   [[nodiscard]] Tensor scales(const Param& w) const;
 
-  // Matrices whose updates were not finite, and so not made.
+  // Matrices of this rank whose updates were not finite, and so not made.
   [[nodiscard]] int64_t rejected() const { return rejected_; }
 
  private:
+  void step_entry(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
   void step_adamw(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
   void step_matrix(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
 

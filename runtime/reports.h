@@ -26,8 +26,9 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double seconds = 0;    // of the step
   Spread compute_seconds;
-  Spread comm_seconds;  // waiting for other ranks, not hidden behind compute
-  Spread data_seconds;  // waiting for the loader
+  Spread comm_seconds;       // waiting for other ranks, not hidden behind compute
+  Spread data_seconds;       // waiting for the loader
+  double slowest_ratio = 1;  // compute of the slowest rank over the median's, to the last log
   Spread resident_bytes;
   double tokens_per_second = 0;  // over all ranks
   double flops_per_second = 0;   // model arithmetic over all ranks, recomputation not counted

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -94,6 +95,20 @@ std::vector<int64_t> common_steps(const CheckpointDirectory& checkpoints, Group&
   return steps;
 }
 
+// The names of tensors that not every rank has.
+std::set<std::string> names_elsewhere(const std::vector<StateItem>& items, Group& world) {
+  std::string mine;
+  for (const StateItem& item : items) {
+    if (item.holders.count != world.size()) mine += item.name + "\n";
+  }
+  std::set<std::string> names;
+  for (const std::string& theirs : gather_text(world, mine)) {
+    std::istringstream lines(theirs);
+    for (std::string name; std::getline(lines, name);) names.insert(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::optional<Manifest> find_checkpoint(const ResumeWish& wish, Group& world,
@@ -111,7 +126,8 @@ std::optional<Manifest> find_checkpoint(const ResumeWish& wish, Group& world,
     world.all_reduce_sum(bad).wait();
     return *bad.data<double>() == 0;
   };
-  auto manifest = load_newest(wish.checkpoints, steps, items, all_agree, tell);
+  const std::set<std::string> elsewhere = names_elsewhere(items, world);
+  auto manifest = load_newest(wish.checkpoints, steps, items, elsewhere, all_agree, tell);
   if (manifest) compare(*manifest, wish, tell);
   return manifest;
 }

@@ -3,24 +3,48 @@
 #include <algorithm>
 
 #include "core/tensor/element.h"
+#include "runtime/config/validate_parallel.h"
 #include "runtime/models/registry.h"
 
 namespace anabranch {
+
+MeshShape shape_of(const Config& config, int ranks) {
+  const auto model = static_cast<int>(std::max<int64_t>(config.parallel.model.value, 1));
+  return mesh_shape(ranks, model, pool_sequences(config.model), config.train.micro_batch);
+}
+
+Regions regions_of(const Config& config, const MeshShape& shape, Group& model, Group& pool) {
+  Regions regions;
+  if (shape.model > 1) regions.model = &model;
+  if (shape.pool > 1) regions.pool = &pool;
+  const bool slice = stream_layout(config, shape.model) == StreamLayoutChoice::kSlice;
+  regions.streams = slice ? StreamLayout::kSlice : StreamLayout::kGather;
+  return regions;
+}
+
+FlatStore::Options layout_of(const Config& config, const MeshShape& shape, int rank) {
+  return {.bucket_bytes = static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20)),
+          .all_ranks = shape.data * shape.model,
+          .data_ranks = shape.data,
+          .all_rank = rank,
+          .data_rank = rank / shape.model,
+          .zero = config.parallel.zero > 0};
+}
 
 TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabulary, Group& world,
                      RankContext& context)
     : config_(config),
       plan_(plan),
       context_(context),
-      model_(make_model(config, vocabulary)),
-      mesh_(world, mesh_shape(world.size(), 1, 1)),
-      state_(
-          *model_, config,
-          {static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20)), world.size(), world.size()},
-          context.pool),
+      mesh_(world, shape_of(config, world.size())),
+      model_(make_model(config, vocabulary,
+                        regions_of(config, mesh_.shape(), mesh_.model(), mesh_.pool()))),
+      state_(*model_, config, layout_of(config, mesh_.shape(), world.rank()), context.pool),
       reducer_(state_.store(), mesh_,
                config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
       measures_(model_->measure_places(plan.sequences), model_->detail_places()) {}
+
+double TrainStep::grad_norm() const { return state_.optimizer().grad_norm(mesh_); }
 
 double TrainStep::accumulate(const std::function<MicroBatch()>& next,
                              const std::function<void()>& at_peak) {
@@ -29,11 +53,14 @@ double TrainStep::accumulate(const std::function<MicroBatch()>& next,
   const double last = static_cast<double>(std::max<int64_t>(plan_.steps - 1, 1));
   const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step, &measures_,
                     std::min(static_cast<double>(state_.step) / last, 1.0)};
+  settle();
   std::ranges::fill(measures_.sums(), 0.0);
   state_.store().forget_grads();
   double loss = 0;
   for (int64_t j = 0; j < plan_.accumulation; ++j) {
+    context_.heartbeat->at("data");
     const MicroBatch batch = next();
+    context_.heartbeat->at("forward");
     Tape tape(Tape::Mode::kRecord, context_.trace);
     if (j + 1 == plan_.accumulation) {
       reducer_.arm();
@@ -42,12 +69,22 @@ double TrainStep::accumulate(const std::function<MicroBatch()>& next,
     const Var y = model_->loss(tape, batch, key, scale);
     loss += element(y.value());
     if (at_peak) at_peak();
+    context_.heartbeat->at("backward");
     tape.backward(y);
   }
   return loss;
 }
 
+void TrainStep::settle() { reducer_.finish_gather(); }
+
+void TrainStep::restore(const Manifest& manifest) {
+  state_.restore(manifest);
+  for (int b = 0; b < std::ssize(state_.store().buckets()); ++b) reducer_.gather(b);
+  settle();
+}
+
 void TrainStep::reduce() {
+  context_.heartbeat->at("reduce");
   reducer_.finish();
   const std::span<double> sums = measures_.sums();
   if (sums.empty()) return;
@@ -57,8 +94,9 @@ void TrainStep::reduce() {
 }
 
 void TrainStep::update(double grad_norm) {
+  context_.heartbeat->at("update");
   const Span span(context_.trace, Lane::kCompute, "optimizer");
-  state_.optimizer().step(state_.step, grad_norm);
+  state_.optimizer().step(state_.step, grad_norm, [this](int b) { reducer_.gather(b); });
   model_->end_step(measures_);
 }
 

@@ -7,11 +7,21 @@
 #include "parallel/grad_reducer.h"
 #include "parallel/mesh.h"
 #include "parallel/rank_context.h"
+#include "parallel/regions.h"
 #include "runtime/config/validate.h"
 #include "runtime/models/model.h"
 #include "runtime/training_state.h"
 
 namespace anabranch {
+
+// How a run's configuration lays its ranks out. Throws Error (config) with the legal values.
+[[nodiscard]] MeshShape shape_of(const Config& config, int ranks);
+// The groups of its model's regions; those of one rank are left out.
+[[nodiscard]] Regions regions_of(const Config& config, const MeshShape& shape, Group& model,
+                                 Group& pool);
+// How a rank lays out its parameters and optimizer state.
+[[nodiscard]] FlatStore::Options layout_of(const Config& config, const MeshShape& shape,
+                                           int rank = 0);
 
 // Accumulate, reduce, update: each is called once a step, by all ranks, in this order.
 class TrainStep {
@@ -31,6 +41,10 @@ class TrainStep {
   double accumulate(const std::function<MicroBatch()>& next,
                     const std::function<void()>& at_peak = {});
 
+  // Takes the counters of a manifest whose tensors have been loaded into state().items(), and gives
+  // every rank the values of all its parameters. Collective.
+  void restore(const Manifest& manifest);
+
   // Waits until all gradients, and the model's figures, are summed over the ranks.
   void reduce();
 
@@ -39,11 +53,20 @@ class TrainStep {
   [[nodiscard]] Measures& measures() { return measures_; }
 
   // The norm of the whole gradient, before clipping.
-  [[nodiscard]] double grad_norm() const { return state_.optimizer().grad_norm(); }
+  // Collective.
+  [[nodiscard]] double grad_norm() const;
 
-  // The update of step state().step, of a gradient of norm `grad_norm`.
+  // The update of step state().step, of a gradient of norm `grad_norm`. With parallel.zero each
+  // rank updates what it owns, and values of parameters travel on after it.
   void update(double grad_norm);
 
+  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
+
+  // Waits until all parameters have come from the ranks that own them. Before the model is used;
+  // accumulate() does it by itself.
+  void settle();
+
+  // Its parameters are settled, or not to be read.
   [[nodiscard]] Model& model() { return *model_; }
 
   [[nodiscard]] TrainingState& state() { return state_; }
@@ -55,8 +78,8 @@ class TrainStep {
   const Config& config_;
   BatchPlan plan_;
   RankContext& context_;
-  std::unique_ptr<Model> model_;
   Mesh mesh_;
+  std::unique_ptr<Model> model_;
   TrainingState state_;
   GradReducer reducer_;
   Measures measures_;

@@ -11,6 +11,8 @@
 #include "runtime/checkpoint/saver.h"
 #include "runtime/control.h"
 #include "runtime/evaluator.h"
+#include "runtime/profile_window.h"
+#include "runtime/rank_health.h"
 #include "runtime/resume.h"
 #include "runtime/run_data.h"
 #include "runtime/train_step.h"
@@ -34,7 +36,7 @@ constexpr auto kTriggerPoll = std::chrono::milliseconds(250);
 
 class Trainer {
  public:
-  explicit Trainer(const TrainJob& job);
+  Trainer(const TrainJob& job, Watchdog& watchdog);
 
   int run();
 
@@ -43,7 +45,8 @@ class Trainer {
   void take_step();
   void apply(double loss, double norm, StepReport& report);
   // Matrices that a matrix optimizer left as they were.
-  void tell_rejected();
+  // `all`: so far, on the rank that left most of its own.
+  void tell_rejected(int64_t all);
   void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
                      double comm_seconds);
   void evaluate_all();
@@ -69,11 +72,13 @@ class Trainer {
   [[nodiscard]] bool stopping() const { return stop_ >= StopKind::kRequeue; }
 
   int stop_with_save();
-  void trace_window();
-  void trace_memory();
 
   void tell(const std::string& kind, const std::string& text) {
     for (ReportSink* sink : job_.sinks) sink->event(kind, text);
+  }
+
+  void beat(const char* phase, Heartbeat::Pace pace = Heartbeat::Pace::kStep) {
+    job_.context.heartbeat->at(phase, pace);
   }
 
   const TrainJob& job_;
@@ -82,6 +87,7 @@ class Trainer {
   RunData data_;
   TrainStep step_;
   TrainingState& state_;
+  RankHealth health_;
   CheckpointDirectory checkpoints_;
   CheckpointSaver saver_;
   bool saving_ = false;
@@ -89,30 +95,34 @@ class Trainer {
   std::optional<SaveReport> last_save_;
   StopKind stop_ = StopKind::kNone;
   Clock::time_point looked_{};  // when rank 0 last looked for trigger files
-  bool traced_ = false;
+  ProfileWindow profile_;
   int64_t rejected_ = 0;
 };
 
-Trainer::Trainer(const TrainJob& job)
+Trainer::Trainer(const TrainJob& job, Watchdog& watchdog)
     : job_(job),
       config_(job.config),
       plan_(plan_batch(config_, job.world.size())),
       data_(config_, plan_, job.world, job.context),
       step_(config_, plan_, data_.vocabulary(), job.world, job.context),
       state_(step_.state()),
+      health_(job.world, job.context, config_, watchdog,
+              [this](const std::string& kind, const std::string& text) { tell(kind, text); }),
       checkpoints_(job.directory.checkpoints()),
       saver_(checkpoints_, job.world.rank(), job.world.size(),
-             {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace) {
+             {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace),
+      profile_(job.context, job.profile) {
   AB_CHECK(plan_.steps > 0, "train() before train.epochs was turned into steps");
 }
 
 void Trainer::load() {
+  beat("load", Heartbeat::Pace::kLong);
   const auto manifest = find_checkpoint(
       {checkpoints_, job_.directory.path().string(), job_.resume, config_, job_.facts}, job_.world,
       state_.items(), [this](const std::string& line) { tell("resume", line); });
   if (!manifest) return;
   data_.check_same(*manifest);
-  state_.restore(*manifest);
+  step_.restore(*manifest);
   saved_step_ = state_.step;
   if (job_.world.rank() == 0) tell_missed_marks();
   tell("resume",
@@ -127,20 +137,22 @@ void Trainer::load() {
 void Trainer::take_step() {
   const auto begin = Clock::now();
   const double data_before = data_.wait_seconds();
-  trace_window();
+  const double blocked_before = job_.world.stats().blocked;
+  job_.context.heartbeat->set_step(state_.step + 1);
+  profile_.begin(state_.step + 1);
   step_.measures().detailed = logs(state_.step + 1);
-  const double mine = step_.accumulate([this] { return data_.next(); }, [this] { trace_memory(); });
-  const auto reduce_begin = Clock::now();
+  const double mine =
+      step_.accumulate([this] { return data_.next(); }, [this] { profile_.sample_memory(); });
   step_.reduce();
   const Control control = exchange(job_.world, mine, wish(), saver_.phase());
-  const double comm_seconds = seconds_since(reduce_begin);
 
   StepReport report;
   apply(control.loss, step_.grad_norm(), report);
   ++state_.step;
   state_.next_sample += plan_.sequences;
   state_.tokens += config_.train.batch_tokens;
-  finish_report(report, begin, data_.wait_seconds() - data_before, comm_seconds);
+  finish_report(report, begin, data_.wait_seconds() - data_before,
+                job_.world.stats().blocked - blocked_before);
   for (ReportSink* sink : job_.sinks) sink->step(report);
 
   tend_save(control);
@@ -162,7 +174,6 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
   switch (state_.guard().judge(loss, norm)) {
     case StepGuard::Verdict::kApply:
       step_.update(norm);
-      tell_rejected();
       break;
     case StepGuard::Verdict::kNonFinite:
       report.skipped = "nonfinite";
@@ -174,19 +185,20 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
   report.skipped_steps = state_.guard().skipped();
 }
 
-void Trainer::tell_rejected() {
-  const int64_t all = state_.optimizer().rejected();
+void Trainer::tell_rejected(int64_t all) {
   if (all == rejected_) return;
-  tell("optimizer", join("step ", state_.step + 1, ": the update of ", all - rejected_,
+  tell("optimizer", join("step ", state_.step, ": the update of ", all - rejected_,
                          " matrices was not finite, and they stay as they were"));
   rejected_ = all;
 }
 
 void Trainer::finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
                             double comm_seconds) {
-  const double mine = seconds_since(begin);
-  const auto spreads = spread(job_.world, {mine - data_seconds - comm_seconds, comm_seconds,
-                                           data_seconds, static_cast<double>(resident_bytes())});
+  const double compute_seconds = seconds_since(begin) - data_seconds - comm_seconds;
+  const auto spreads = spread(job_.world, {compute_seconds, comm_seconds, data_seconds,
+                                           static_cast<double>(resident_bytes()),
+                                           static_cast<double>(state_.optimizer().rejected())});
+  tell_rejected(std::llround(spreads[4].max));
   report.compute_seconds = spreads[0];
   report.comm_seconds = spreads[1];
   report.data_seconds = spreads[2];
@@ -194,7 +206,10 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
   report.step = state_.step;
   report.total_steps = plan_.steps;
   report.logged = logs(state_.step);
-  if (report.logged) report.readings = step_.model().readings(step_.measures());
+  if (report.logged) {
+    step_.settle();
+    report.readings = step_.model().readings(step_.measures());
+  }
   report.tokens = state_.tokens;
   report.seconds = seconds_since(begin);
   report.tokens_per_second = static_cast<double>(config_.train.batch_tokens) / report.seconds;
@@ -204,9 +219,11 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
   }
   report.hidden = step_.hidden();
   report.comm = job_.world.stats();
+  health_.step_done(report, compute_seconds);
 }
 
 void Trainer::evaluate_all() {
+  step_.settle();
   for (size_t source = 0; source < data_.sources() && !stopping(); ++source) {
     if (step_.model().has_causal_mode()) evaluate(source, Routing::kCausal);
     if (step_.model().looks_ahead() && !stopping()) evaluate(source, Routing::kAsTrained);
@@ -217,6 +234,7 @@ void Trainer::evaluate(size_t source, Routing routing) {
   const auto batches = data_.validation(source);
   if (!batches) return;  // a source without a validation split
   const auto next = [&](MicroBatch& batch) {
+    beat("evaluate");
     const Control control = exchange(job_.world, 0, wish(), saver_.phase());
     tend_save(control);
     stop_ = std::max(stop_, control.stop);
@@ -264,6 +282,7 @@ void Trainer::tell_missed_marks() {
 
 void Trainer::start_save() {
   drain_save();
+  beat("copy for a save");
   auto facts = job_.facts;
   facts["data"] = data_.identity();
   Manifest header = state_.header(facts);
@@ -300,6 +319,7 @@ void Trainer::tend_save(const Control& c) {
 }
 
 void Trainer::drain_save() {
+  if (saving_) beat("save", Heartbeat::Pace::kLong);
   while (saving_) {
     tend_save(exchange(job_.world, 0, StopKind::kNone, saver_.phase()));
     if (saving_) std::this_thread::sleep_for(kSavePoll);
@@ -319,23 +339,6 @@ void Trainer::save_now() {
   }
 }
 
-void Trainer::trace_window() {
-  Trace* trace = job_.context.trace;
-  if (trace == nullptr || job_.profile.first < 0) return;
-  const int64_t step = state_.step + 1;  // as it is shown
-  trace->set_on(step >= job_.profile.first && step <= job_.profile.second);
-  traced_ = traced_ || trace->on();
-  trace_memory();
-}
-
-void Trainer::trace_memory() {
-  Trace* trace = job_.context.trace;
-  if (trace == nullptr || !trace->on()) return;
-  for (const auto& [tag, bytes] : job_.context.pool->live_by_tag()) {
-    trace->add_counter("memory: " + tag, static_cast<double>(bytes));
-  }
-}
-
 int Trainer::stop_with_save() {
   save_now();
   tell("stop", join("stopped on request at step ", state_.step));
@@ -348,10 +351,11 @@ int Trainer::run() {
   if (job_.on_start && state_.step < plan_.steps) job_.on_start();
   data_.start(state_.next_sample);
   saver_.prepare(state_.items());
+  health_.check_weights(step_, state_.step, true);
   while (state_.step < plan_.steps) {
     take_step();
-    job_.world.set_deadline(static_cast<double>(config_.parallel.deadline_seconds));
     const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
+    health_.check_weights(step_, state_.step);
     if (stopping()) return stop_with_save();
     if (due(config_.checkpoint.every_steps) || stop_ == StopKind::kSave || !word_labels().empty()) {
       start_save();
@@ -359,7 +363,7 @@ int Trainer::run() {
     if (due(config_.eval.every_steps) && state_.step < plan_.steps) evaluate_all();
     if (stopping()) return stop_with_save();
   }
-  if (job_.profile.first >= 0 && !traced_) {
+  if (profile_.missed()) {
     tell("profile", join("no step from ", job_.profile.first, " to ", job_.profile.second,
                          " was run, so the trace is empty"));
   }
@@ -371,10 +375,25 @@ int Trainer::run() {
 }  // namespace
 
 int train(const TrainJob& job) {
-  Trainer trainer(job);
-  const int code = trainer.run();
-  job.world.barrier();  // every rank has finished its writing before any exits
-  return code;
+  const std::string build = job.facts.contains("build") ? job.facts.at("build") : "";
+  constexpr double kLong = 10;  // times as long as a collective, as the start is given
+  Watchdog watchdog(
+      job.world, job.context, job.directory,
+      {.seconds = static_cast<double>(job.config.parallel.watchdog_seconds),
+       .long_seconds = kLong * static_cast<double>(job.config.parallel.deadline_seconds),
+       .version = build.substr(0, build.find('\n')),
+       .give_up = job.give_up});
+  std::optional<Trainer> trainer;
+  try {
+    trainer.emplace(job, watchdog);
+    const int code = trainer->run();
+    job.world.barrier();  // every rank has finished its writing before any exits
+    return code;
+  } catch (const Error& error) {
+    // Before the trainer unwinds, which may hang where its threads do.
+    if (error.fault() == Fault::kPeer) watchdog.lost(error.what());
+    throw;
+  }
 }
 
 }  // namespace anabranch

@@ -30,12 +30,15 @@ struct TrainJob {
   StopRequest& stop;
   std::vector<ReportSink*> sinks;
   std::function<void()> on_start = {};  // once the run is accepted: data and checkpoint fit
+  // Ends this process with an exit code, at once, from any thread: for a rank that hangs.
+  std::function<void(int)> give_up = {};
 };
 
 // Trains until the last step, a request to stop, or a failure, and leaves a verified checkpoint of
 // where it stopped. Collective. Returns what the process should exit with: 0 when done, kSaved (75)
 // or kInterrupted (130) when stopped on request. Throws Error with the exit code of what went
-// wrong: kInternal (70) after too many non-finite steps, kIo (74) if a last save failed.
+// wrong: kInternal (70) after too many non-finite steps or if ranks' weights differ, kPeer (69) if
+// another rank is lost or hangs, kIo (74) if a last save failed.
 int train(const TrainJob& job);
 
 }  // namespace anabranch

@@ -26,6 +26,16 @@ const std::vector<double>& counter(const Manifest& manifest, const std::string& 
   return found->second;
 }
 
+// This rank's part of a tensor that has a row of `columns` for each matrix of `w`.
+Part matrices_of(const Param& w, int64_t columns) {
+  const Part part = w.part();
+  const int64_t whole = part.whole[part.axis];
+  return {{w.matrices * whole / part.extent, columns},
+          0,
+          part.begin * w.matrices / part.extent,
+          w.matrices};
+}
+
 }  // namespace
 
 std::vector<Param*> params_of(Model& model) {
@@ -34,17 +44,16 @@ std::vector<Param*> params_of(Model& model) {
   return params;
 }
 
-std::vector<StateItem> buffers_of(Model& model) {
+std::vector<StateItem> buffers_of(Model& model, int ranks) {
   std::vector<StateItem> items;
-  model.visit_buffers([&](Buffer& b) { items.push_back({b.name, b.value.shape(), 0, b.value}); });
+  model.visit_buffers(
+      [&](Buffer& b) { items.push_back(StateItem::whole(b.name, b.value, ranks)); });
   return items;
 }
 
 std::vector<StateItem> weights_of(Model& model) {
   std::vector<StateItem> items;
-  model.visit([&](Param& w) {
-    items.push_back({w.name, w.global_shape, w.slice_begin, w.master});
-  });
+  model.visit([&](Param& w) { items.push_back({w.name, w.part(), w.master}); });
   const std::vector<StateItem> buffers = buffers_of(model);
   items.insert(items.end(), buffers.begin(), buffers.end());
   return items;
@@ -53,6 +62,7 @@ std::vector<StateItem> weights_of(Model& model) {
 TrainingState::TrainingState(Model& model, const Config& config, const FlatStore::Options& layout,
                              const std::shared_ptr<Pool>& pool)
     : model_(model),
+      layout_(layout),
       store_(owned(params_of(model), config.optim.matrix), layout, pool),
       optimizer_(store_, config),
       guard_(config.train.outlier_sigma, config.train.outlier_window) {
@@ -60,22 +70,30 @@ TrainingState::TrainingState(Model& model, const Config& config, const FlatStore
   model.visit([&](Param& w) { initialise(w, seed); });
 }
 
+Holders TrainingState::holders_of(const Param& w) const {
+  if (w.reduce == ReduceGroup::kAll) return {0, 1, layout_.all_ranks};
+  const int stride = layout_.all_ranks / layout_.data_ranks;  // model groups are consecutive ranks
+  return {layout_.all_rank - layout_.data_rank * stride, stride, layout_.data_ranks};
+}
+
 std::vector<StateItem> TrainingState::items() const {
   std::vector<StateItem> items;
-  const auto add = [&](const char* prefix, const Param& w, const Tensor& value) {
-    items.push_back({prefix + w.name, w.global_shape, w.slice_begin, value});
+  const auto add = [&](const char* prefix, const FlatStore::Entry& entry, const Tensor& value) {
+    const Param& w = *entry.param;
+    items.push_back(
+        {prefix + w.name, w.part(), value, entry.own.begin, holders_of(w), layout_.zero});
   };
-  for (const FlatStore::Entry& entry : store_.entries()) add("", *entry.param, entry.param->master);
+  for (const FlatStore::Entry& entry : store_.entries()) add("", entry, entry.param->master);
   for (const FlatStore::Entry& entry : store_.entries()) {
     const bool matrix = entry.param->owner == Owner::kMatrix;
-    add(matrix ? kMomentum : kFirstMoment, *entry.param, store_.m(entry));
+    add(matrix ? kMomentum : kFirstMoment, entry, store_.m(entry));
     const Tensor v = store_.v(entry), scales = optimizer_.scales(*entry.param);
-    if (!v.empty()) add(kSecondMoment, *entry.param, v);
-    if (!scales.empty()) {
-      items.push_back({kScales + entry.param->name, scales.shape(), 0, scales});
-    }
+    if (!v.empty()) add(kSecondMoment, entry, v);
+    if (scales.empty()) continue;
+    items.push_back({kScales + entry.param->name, matrices_of(*entry.param, scales.dim(1)), scales,
+                     0, holders_of(*entry.param), layout_.zero});
   }
-  const std::vector<StateItem> buffers = buffers_of(model_);
+  const std::vector<StateItem> buffers = buffers_of(model_, layout_.all_ranks);
   items.insert(items.end(), buffers.begin(), buffers.end());
   return items;
 }

@@ -22,7 +22,8 @@ class TrainingState {
   TrainingState(Model& model, const Config& config, const FlatStore::Options& layout,
                 const std::shared_ptr<Pool>& pool);
 
-  // What is saved, as views of what is trained: master weights, moments and buffers.
+  // What is saved, as views of what is trained: this rank's master weights and moments, and the
+  // buffers.
   [[nodiscard]] std::vector<StateItem> items() const;
 
   // The counters as a manifest's header.
@@ -43,14 +44,17 @@ class TrainingState {
   int64_t tokens = 0;       // trained on
 
  private:
+  [[nodiscard]] Holders holders_of(const Param& w) const;
+
   Model& model_;
+  FlatStore::Options layout_;
   FlatStore store_;
   Optimizer optimizer_;
   StepGuard guard_;
 };
 
-// A model's buffers, as items.
-std::vector<StateItem> buffers_of(Model& model);
+// A model's buffers, as items that ranks 0 to `ranks` - 1 all have.
+std::vector<StateItem> buffers_of(Model& model, int ranks = 1);
 
 // The parameters of a model, in forward order.
 std::vector<Param*> params_of(Model& model);

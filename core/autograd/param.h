@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/tensor/part.h"
 #include "core/tensor/tensor.h"
 
 namespace anabranch {
@@ -41,8 +42,10 @@ struct Init {
 struct Param {
   std::string name;         // logical, unique in the model: "h.0.attn.c_attn.weight"
   Shape shape;              // of this rank's part
-  Shape global_shape;       // of the logical tensor; equal to `shape` unless split along axis 0
-  int64_t slice_begin = 0;  // first index of axis 0 that is this rank's
+  Shape global_shape;       // of the logical tensor; equal to `shape` unless it is split
+  int split_axis = 0;       // the axis of which ranks have parts
+  int64_t slice_begin = 0;  // first index of that axis that is this rank's
+  int64_t parts = 1;        // ranks that have parts of it; their extents differ by at most 1
 
   Init init;
   DType compute = DType::kF32;  // the type that ops read; fp32 for norms, biases, scalars
@@ -53,10 +56,12 @@ struct Param {
   bool wide = false;     // read in the accumulator's type in bf16 runs too: routers, gates
   bool decay = false;    // whether weight decay applies
 
-  Tensor value;       // `compute`; round(master) in bf16 runs, else master itself
-  Tensor master;      // fp32 (float64 in float64 runs): what the optimizer updates and a save keeps
-  Tensor grad;        // the master's type; summed over micro-batches and ranks
-  bool fresh = true;  // `grad` is stale: the next gradient overwrites it
+  Tensor value;   // `compute`; round(master) in bf16 runs, else master itself
+  Tensor master;  // fp32 (float64 in float64 runs): what the optimizer updates and a save keeps;
+                  // of `shape`, or flat where this rank owns a run of its elements only
+  int64_t master_begin = 0;  // the element of this part that `master` begins with
+  Tensor grad;               // the master's type; summed over micro-batches and ranks
+  bool fresh = true;         // `grad` is stale: the next gradient overwrites it
 
   Param() = default;
 
@@ -66,6 +71,15 @@ struct Param {
         global_shape(param_shape),
         init(param_init),
         decay(decays) {}
+
+  // Leaves this rank the indices [begin, begin + extent) of `axis`, one of `ranks` such parts: its
+  // gradient is summed over the ranks that have the same one. Before it has memory.
+  void split(int axis, int64_t begin, int64_t extent, int64_t ranks);
+
+  [[nodiscard]] Part part() const {
+    const int64_t extent = shape.rank() > 0 ? shape[split_axis] : 1;
+    return {global_shape, split_axis, slice_begin, extent};
+  }
 };
 
 // State that a model keeps beside its parameters and no gradient moves: thresholds, moving

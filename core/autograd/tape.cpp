@@ -1,5 +1,6 @@
 #include "core/autograd/tape.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,7 @@ std::vector<Var> Tape::record_many(const char* op, std::vector<Tensor> ys,
   for (Param* w : params) {
     if (uses_[w]++ == 0) params_.push_back(w);
   }
+  if (trace_ != nullptr) trace_->set_op(op);
   if (traced()) {
     const auto now = Trace::Clock::now();
     trace_->add_span(Lane::kCompute, op, forward_begin_, now);
@@ -81,6 +83,7 @@ void Tape::run(Node& node) {
     any = any || !dys[i].empty();
   }
   if (!any || !node.backward) return;
+  if (trace_ != nullptr) trace_->set_op(node.op);
   const auto begin = traced() ? Trace::Clock::now() : Trace::Clock::time_point{};
   try {
     node.backward(*this, dys);
@@ -97,11 +100,19 @@ GradSink Tape::grad(const Var& x) {
   AB_CHECK(wants(x), "a gradient was asked for a Var of another tape");
   Tensor& g = grads_[static_cast<size_t>(x.id())];
   if (g.empty()) {
-    g = x.value().like("gradient");
+    const bool wide = std::ranges::binary_search(wide_, x.id());
+    const DType type = wide ? accumulator_of(x.dtype()) : x.dtype();
+    g = x.value().like(x.shape(), type, "gradient");
     return {g, false};
   }
   if (!g.unique()) g = g.clone("gradient");  // someone still reads it
   return {g, true};
+}
+
+void Tape::widen_grad(const Var& x) {
+  AB_CHECK(wants(x) && (wide_.empty() || wide_.back() < x.id()),
+           "widen_grad is for a Var that was just recorded");
+  wide_.push_back(x.id());
 }
 
 GradSink Tape::grad(Param& w) {

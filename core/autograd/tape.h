@@ -91,6 +91,10 @@ class Tape {
   void backward(const Var& loss);
   void backward(const Var& y, Tensor dy);
 
+  // Has the gradient of `x` made in the accumulator's type: where it is a partial sum that other
+  // ranks add to. Its producer's backward, and the ops that read it, must expect that.
+  void widen_grad(const Var& x);
+
   // For backwards: whether `x` is on this tape, so that a gradient of it is wanted.
   [[nodiscard]] bool wants(const Var& x) const { return x.tape() == this; }
 
@@ -134,6 +138,7 @@ class Tape {
   Trace::Clock::time_point forward_begin_;  // of the op that will be recorded next
   std::vector<Node> nodes_;
   std::vector<Tensor> grads_;   // by Var id, empty until needed
+  std::vector<int> wide_;       // ids whose gradients are in the accumulator's type, ascending
   std::vector<Param*> params_;  // each parameter used, in order of first use
   std::unordered_map<const Param*, int> uses_;
 };

@@ -27,6 +27,12 @@ class Trace {
   // One sample of a named figure, e.g. bytes by tag; drawn as an area.
   void add_counter(const std::string& name, double value);
 
+  // What the training thread computes, for whoever asks where it is: the op that began last, or, in
+  // forward, ended last. A literal; remembered whether on or not.
+  void set_op(const char* op) { op_.store(op, std::memory_order_relaxed); }
+
+  [[nodiscard]] const char* op() const { return op_.load(std::memory_order_relaxed); }
+
   // The recorded events as one Chrome trace JSON document; `process` is the rank.
   [[nodiscard]] std::string json(int process) const;
 
@@ -39,6 +45,7 @@ class Trace {
   };
 
   std::atomic<bool> on_{false};
+  std::atomic<const char*> op_{"none"};
   mutable std::mutex lock_;
   std::vector<Event> events_;
 };

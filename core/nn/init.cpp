@@ -27,28 +27,41 @@ std::array<double, 4> draw(const Init& init, const PhiloxBlock& words) {
   return four;
 }
 
+// Elements [begin, begin + count) of the logical tensor, which has rows of `row` elements.
 template <class T>
-void fill(Param& w, uint64_t key) {
-  T* out = w.master.data<T>();
-  const int64_t row = w.master.count() / std::max<int64_t>(w.shape.rank() > 0 ? w.shape[0] : 1, 1);
-  const int64_t first = w.slice_begin * row;
-  const Init init = w.init;
-  parallel_for(w.master.count(), kGrain, [=](int64_t begin, int64_t end) {
-    if (init.kind == Init::Kind::kConstant) {
-      std::fill(out + begin, out + end, static_cast<T>(init.value));
-      return;
+void fill_run(T* out, const Init& init, uint64_t key, int64_t row, int64_t begin, int64_t count) {
+  // As the master is, then rounded.
+  const auto rounded = [](double value) {
+    return static_cast<T>(static_cast<Accumulator<T>>(value));
+  };
+  if (init.kind == Init::Kind::kConstant) {
+    std::fill(out, out + count, rounded(init.value));
+    return;
+  }
+  if (init.kind == Init::Kind::kIdentity) {
+    for (int64_t i = 0; i < count; ++i) {
+      out[i] = rounded((begin + i) / row == (begin + i) % row ? 1 : 0);
     }
-    if (init.kind == Init::Kind::kIdentity) {
-      for (int64_t i = begin; i < end; ++i) {
-        out[i] = static_cast<T>((first + i) / row == (first + i) % row ? 1 : 0);
-      }
-      return;
-    }
-    for (int64_t i = begin; i < end;) {
-      const auto at = static_cast<uint64_t>(first + i);
-      const std::array<double, 4> four = draw(init, philox(key, at / 4));
-      for (size_t j = at % 4; j < 4 && i < end; ++j, ++i) out[i] = static_cast<T>(four[j]);
-    }
+    return;
+  }
+  for (int64_t i = 0; i < count;) {
+    const auto at = static_cast<uint64_t>(begin + i);
+    const std::array<double, 4> four = draw(init, philox(key, at / 4));
+    for (size_t j = at % 4; j < 4 && i < count; ++j, ++i) out[i] = rounded(four[j]);
+  }
+}
+
+// `to` holds the elements of this rank's part of `w` from element `first` on.
+void fill(Tensor to, const Param& w, int64_t first, uint64_t key) {
+  const int64_t rows = w.shape.rank() > 0 ? std::max<int64_t>(w.global_shape[0], 1) : 1;
+  const int64_t row = w.global_shape.count() / rows;
+  dispatch(to.dtype(), [&]<class T>() {
+    T* out = to.data<T>();
+    parallel_for(to.count(), kGrain, [&](int64_t begin, int64_t end) {
+      w.part().runs(first + begin, end - begin, [&](int64_t here, int64_t there, int64_t count) {
+        fill_run(out + here - first, w.init, key, row, there, count);
+      });
+    });
   });
 }
 
@@ -67,15 +80,16 @@ void allocate(Param& w, DType master_type, const std::shared_ptr<Pool>& pool) {
 }
 
 void initialise(Param& w, uint64_t seed) {
-  AB_CHECK(!w.master.empty() && w.master.shape() == w.shape, w.name,
+  const bool whole = w.master.count() == w.shape.count();
+  AB_CHECK(!w.master.empty() && (whole || w.value.shape() == w.shape), w.name,
            " has no master weights to initialise; allocate it first");
   const uint64_t key = mix_keys(seed, name_key(w.name));
-  if (w.master.dtype() == DType::kF64) {
-    fill<double>(w, key);
-  } else {
-    fill<float>(w, key);
+  fill(w.master, w, w.master_begin, key);
+  if (whole) {
+    round_to_value(w);
+  } else {  // nobody sends the rest of it
+    fill(w.value, w, 0, key);
   }
-  round_to_value(w);
 }
 
 void round_to_value(Param& w) {

@@ -21,7 +21,8 @@ void set_compute(Module& module, DType type) {
 // no store holds all parameters. Throws Error if w.compute does not go with `master_type`.
 void allocate(Param& w, DType master_type, const std::shared_ptr<Pool>& pool = nullptr);
 
-// Fills w.master as w.init says, then rounds it to w.value.
+// Fills w.master as w.init says, and w.value with the same, rounded: all of it, also where this
+// rank owns only some elements.
 //
 //   seed  the run's
 //

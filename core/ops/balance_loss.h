@@ -6,6 +6,9 @@
 // f_e is the share of choices that fell on e, a constant of the backward: count_e / T, which sums
 // to k, or count_e / (T k), which sums to 1. A perfect balance gives that sum.
 //
+// Where a pool lies on several ranks, counts are those of the whole pool, P of the rank's own rows,
+// and the loss is the mean over ranks.
+//
 // Source: Fedus et al., "Switch Transformers", 2021, equations 4 to 6.
 #pragma once
 
@@ -18,6 +21,7 @@ namespace anabranch {
 struct BalanceRule {
   int64_t pool_rows = 0;  // consecutive rows that are balanced together; 0: all
   int64_t choices = 1;    // what counts are divided by besides T: 1, or k
+  int64_t ranks = 1;      // that have as many rows each of every pool
 };
 
 // The loss as a scalar of the logits' type; attach_loss gives it its weight.

@@ -14,24 +14,25 @@ std::vector<Tensor> parted(const Tensor& whole, int64_t parts, const char* tag) 
   std::vector<Tensor> all;
   for (int64_t k = 0; k < parts; ++k) {
     all.push_back(whole.like({whole.dim(0), whole.dim(1) / parts}, whole.dtype(), tag));
-    cpu::copy_columns(all.back(), whole, k);
+    cpu::copy_columns(all.back(), whole, k * all.back().dim(1));
   }
   return all;
 }
 
 }  // namespace
 
-Var first_columns(const Var& x, int64_t count) {
-  AB_CHECK(x.shape().rank() == 2 && count >= 1 && count <= x.dim(1), "[first_columns] x is ",
-           x.shape(), ", of which ", count, " columns are wanted");
+Var take_columns(const Var& x, int64_t first, int64_t count) {
+  AB_CHECK(x.shape().rank() == 2 && first >= 0 && count >= 1 && first + count <= x.dim(1),
+           "[take_columns] x is ", x.shape(), ", of which ", count, " columns from ", first,
+           " on are wanted");
   if (count == x.dim(1)) return x;
-  AB_CHECK(x.value().device().is_cpu(), "[first_columns] no kernel for this device in this build");
-  Tensor y = x.value().like({x.dim(0), count}, x.dtype(), "first_columns");
-  cpu::copy_columns(y, x.value(), 0);
+  AB_CHECK(x.value().device().is_cpu(), "[take_columns] no kernel for this device in this build");
+  Tensor y = x.value().like({x.dim(0), count}, x.dtype(), "take_columns");
+  cpu::copy_columns(y, x.value(), first);
   if (x.tape() == nullptr) return y;
-  return x.tape()->record("first_columns", y, {}, [x](Tape& t, const Tensor& dy) {
+  return x.tape()->record("take_columns", y, {}, [x, first](Tape& t, const Tensor& dy) {
     Tensor dx = x.value().like("gradient");
-    cpu::widen_columns(dx, dy);
+    cpu::widen_columns(dx, dy, first);
     t.give(x, dx);
   });
 }

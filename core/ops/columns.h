@@ -12,19 +12,22 @@ namespace anabranch {
 // x [rows, K * C] as K tensors [rows, C]. Keeps nothing. Throws Error if K does not divide.
 std::vector<Var> split_columns(const Var& x, int64_t parts);
 
-// The first `count` columns of x [rows, C] as [rows, count]. Throws Error if x has fewer.
-Var first_columns(const Var& x, int64_t count);
+// Columns [first, first + count) of x [rows, C] as [rows, count]. Throws Error if x has fewer.
+Var take_columns(const Var& x, int64_t first, int64_t count);
+
+inline Var first_columns(const Var& x, int64_t count) { return take_columns(x, 0, count); }
 
 // K tensors of one shape [rows, C] and type as [rows, K * C]. One Var may come several times.
 Var join_columns(std::span<const Var> parts);
 
 namespace cpu {
 
-// Copies part `k` between the whole [rows, K * C] and `part` [rows, C]; an empty part is zero.
-void copy_columns(Tensor& part, const Tensor& whole, int64_t k);
+// part [rows, C] <- the columns of the whole [rows, ...] from `first` on.
+void copy_columns(Tensor& part, const Tensor& whole, int64_t first);
+// The k-th of equal parts of the whole becomes `part`, or 0 if that is empty.
 void put_columns(Tensor& whole, const Tensor& part, int64_t k, int64_t parts);
-// The first columns of the whole become `part`, the others 0.
-void widen_columns(Tensor& whole, const Tensor& part);
+// The columns of the whole from `first` on become `part`, the others 0.
+void widen_columns(Tensor& whole, const Tensor& part, int64_t first);
 
 }  // namespace cpu
 }  // namespace anabranch

@@ -45,6 +45,30 @@ ExpertChoice expert_choice(const Tensor& scores, const ExpertChoiceRule& rule) {
   return choice;
 }
 
+SlotPlan slots_of(const SlotPlan& plan, int64_t first, int64_t rows) {
+  AB_CHECK(0 <= first && first + rows <= plan.rows, "[slots_of] rows ", first, " to ", first + rows,
+           " of ", plan.rows);
+  const int64_t E = plan.groups.count();
+  std::vector<int32_t> source, gate;
+  SlotPlan own;
+  own.rows = rows;
+  for (int64_t e = 0; e < E; ++e) {
+    for (int64_t s = plan.groups.begin(e); s < plan.groups.end(e); ++s) {
+      const int64_t row = plan.source.data<int32_t>()[s] - first;
+      if (row < 0 || row >= rows) continue;
+      source.push_back(static_cast<int32_t>(row));
+      gate.push_back(static_cast<int32_t>(plan.gate.data<int32_t>()[s] - first * E));
+    }
+    own.groups.offsets.push_back(std::ssize(source));
+  }
+  const Shape slots{own.groups.rows()};
+  own.source = plan.source.like(slots, DType::kI32, "slots_of.source");
+  own.gate = plan.source.like(slots, DType::kI32, "slots_of.gate");
+  std::copy(source.begin(), source.end(), own.source.data<int32_t>());
+  std::copy(gate.begin(), gate.end(), own.gate.data<int32_t>());
+  return own;
+}
+
 SlotPlan select_by_threshold(const Tensor& scores, const Tensor& threshold) {
   check_scores("select_by_threshold", scores);
   AB_CHECK(threshold.count() == scores.dim(1) && threshold.dtype() == scores.dtype(),

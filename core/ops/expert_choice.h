@@ -35,6 +35,10 @@ struct ExpertChoice {
 // Chooses by `scores`, [M, E] of float32 or float64. Throws Error if the rule does not fit them.
 ExpertChoice expert_choice(const Tensor& scores, const ExpertChoiceRule& rule);
 
+// The slots of `plan` that take the rows [first, first + rows), whose gates are indices into the
+// scores of those rows alone: what a rank keeps of a choice among the rows of several.
+SlotPlan slots_of(const SlotPlan& plan, int64_t first, int64_t rows);
+
 // The slots of row m and expert e where scores[m, e] >= threshold[e], by index. A NaN takes none.
 //
 //   scores     [M, E]  float32 or float64

@@ -15,10 +15,11 @@ Var gather_rows(const Var& x, const Tensor& source) {
   Tensor y = x.value().like({source.count(), x.dim(1)}, x.dtype(), "gather_rows");
   cpu::gather_rows_forward(y, x.value(), source);
   if (x.tape() == nullptr) return y;
-  return x.tape()->record("gather_rows", y, {}, [x, source](Tape& t, const Tensor& dy) {
-    GradSink dx = t.grad(x);
-    cpu::sum_slots(dx, std::span(&dy, 1), nullptr,
-                   cpu::slots_of_rows("gather_rows", source, x.dim(0)));
+  const Var to({}, x.tape(), x.id());  // its value is not needed again
+  return x.tape()->record("gather_rows", y, {}, [to, rows, source](Tape& t, const Tensor& dy) {
+    GradSink dx{dy.like({rows, dy.dim(1)}, dy.dtype(), "gradient"), false};
+    cpu::sum_slots(dx, std::span(&dy, 1), nullptr, cpu::slots_of_rows("gather_rows", source, rows));
+    t.give(to, dx.out);
   });
 }
 

@@ -59,6 +59,18 @@ Var linear(const Var& x, Param& w, Param* bias) {
   });
 }
 
+Var linear_wide(const Var& x, Param& w) {
+  const Shape shape = check("linear_wide", x.value(), w.value, nullptr);
+  AB_CHECK(x.dtype() == w.value.dtype(), "[linear_wide] x is ", name_of(x.dtype()), " but w ",
+           name_of(w.value.dtype()));
+  Tensor y = x.value().like(shape, accumulator_of(x.dtype()), "linear_wide");
+  cpu::linear_forward(y, x.value(), w.value, nullptr);
+  if (x.tape() == nullptr) return y;
+  return x.tape()->record("linear_wide", y, {&w}, [x, &w](Tape& t, const Tensor& dy) {
+    backward(t, converted(dy, x.dtype(), "linear_wide.dy"), x, w, nullptr);
+  });
+}
+
 Var linear_gelu(const Var& x, Param& w, Param& bias) {
   const Shape shape = check("linear_gelu", x.value(), w.value, &bias);
   AB_CHECK(x.dtype() == w.value.dtype(), "[linear_gelu] x is ", name_of(x.dtype()), " but w ",

@@ -19,6 +19,10 @@ namespace anabranch {
 // Keeps x. Throws Error if shapes or types do not fit.
 Var linear(const Var& x, Param& w, Param* bias = nullptr);
 
+// x w^T in the accumulator's type, for a part of a sum that other ranks add to: w [M, K] has some
+// of the columns of a whole. Keeps x. The gradient of y may be of x's type even so.
+Var linear_wide(const Var& x, Param& w);
+
 // gelu(linear(x, w, bias)) with the tanh form of GELU, which runs on each row of the product
 // while that is in the cache.
 //

@@ -36,12 +36,14 @@ template <class T>
 void forward(Tensor& y, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b) {
   using A = Accumulator<T>;
   const int64_t F = w.dim(1);
-  Tensor buffer = sum_buffer<T>(s, std::min(kStreamRows, s.dim(0)), F);
+  const bool in_place = y.dtype() == kDTypeOf<A>;
+  const int64_t rows = in_place ? 0 : std::min(kStreamRows, s.dim(0));
+  Tensor buffer = s.like({rows, F}, kDTypeOf<A>, "stream sums");
   for (int64_t first = 0; first < s.dim(0); first += kStreamRows) {
     const Tile<T> t(s, g, w, b, first, kStreamRows);
     Branch branch(s, t.rows, F, false);
     const A* h = branch.h.data<A>();
-    A* sums = sums_of<T, A>(y.data<T>() + first * F, buffer);
+    A* sums = in_place ? y.data<A>() + first * F : buffer.data<A>();
     for (int64_t k = 0; k < t.N; ++k) {
       run_branch(branch, t, k);
       over_rows(t.rows, [=](int64_t begin, int64_t end) {
@@ -50,7 +52,7 @@ void forward(Tensor& y, const Tensor& s, const Tensor& g, const Tensor& w, const
                                 end - begin, F});
       });
     }
-    if (buffer.count() == 0) continue;  // the sums lie in y itself
+    if (in_place) continue;
     Tensor rounded = y.view(first * F, {t.rows, F});
     convert(rounded, buffer.view(0, {t.rows, F}));
   }

@@ -31,9 +31,10 @@ Var record_streams(const char* op, const Tensor& y, const Var& s, const Var& g, 
   });
 }
 
-Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order) {
+Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order, SumType sums) {
   check_streams("stream_linear", s, g, w, b);
-  Tensor u = s.value().like({s.dim(0), w.value.dim(1)}, s.dtype(), "stream_linear");
+  const DType type = sums == SumType::kWide ? accumulator_of(s.dtype()) : s.dtype();
+  Tensor u = s.value().like({s.dim(0), w.value.dim(1)}, type, "stream_linear");
   cpu::stream_linear_forward(u, s.value(), g.value(), w.value, b.value, order);
   return record_streams("stream_linear", u, s, g, w, b, cpu::stream_linear_backward);
 }

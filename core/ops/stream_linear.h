@@ -16,17 +16,21 @@ namespace anabranch {
 // Which of two equal sums: of products of scaled inputs (g_k s) K_k^T, or of scaled products.
 enum class MixOrder : uint8_t { kScaled, kBranch };
 
+// Whether sums are rounded to the type of activations.
+enum class SumType : uint8_t { kRounded, kWide };
+
 // Mixes before a nonlinearity.
 //
 //   s  [M, C]     activations
 //   g  [M, N]     gates, in s's accumulator type
 //   w  [N, F, C]  kernels, as s
 //   b  [N, F]     in the accumulator type
-//   U  [M, F]     as s
+//   U  [M, F]     as s; in the accumulator's type if `sums` is kWide: parts of a sum that other
+//                 ranks add to. A gradient of U may be of s's type even so
 //
 // Keeps s and g. With N = 1 and g = 1 it is linear(). Throws Error if shapes or types do not fit.
 Var stream_linear(const Var& s, const Var& g, Param& w, Param& b,
-                  MixOrder order = MixOrder::kScaled);
+                  MixOrder order = MixOrder::kScaled, SumType sums = SumType::kRounded);
 
 // Throws Error if the shapes or types of an op of streams do not fit.
 void check_streams(const char* op, const Var& s, const Var& g, const Param& w, const Param& b);

@@ -58,18 +58,18 @@ void forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w, const
   const bool scaled = order == MixOrder::kScaled;
   Tensor inputs = s.like({scaled ? rows : 0, s.dim(1)}, s.dtype(), "scaled inputs");
   Tensor product = s.like({scaled ? 0 : rows, F}, kDTypeOf<A>, "stream product");
-  Tensor buffer = sum_buffer<T>(s, rows, F);
+  const bool in_place = u.dtype() == kDTypeOf<A>;
+  Tensor buffer = s.like({in_place ? 0 : rows, F}, kDTypeOf<A>, "stream sums");
   for (int64_t first = 0; first < s.dim(0); first += kStreamForwardRows) {
     const Tile<T> t(s, g, w, b, first, kStreamForwardRows);
-    T* out = u.data<T>() + first * F;
-    A* sums = sums_of<T, A>(out, buffer);
+    A* sums = in_place ? u.data<A>() + first * F : buffer.data<A>();
     if (scaled) {
       sum_scaled(sums, inputs.data<T>(), t);
     } else {
       sum_branches(sums, product.data<A>(), t);
     }
     add_biases(sums, t);
-    if (buffer.count() == 0) continue;  // the sums lie in u itself
+    if (in_place) continue;
     Tensor rounded = u.view(first * F, {t.rows, F});
     convert(rounded, buffer.view(0, {t.rows, F}));
   }

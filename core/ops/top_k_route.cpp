@@ -13,6 +13,9 @@ void check(const Tensor& logits, const TopKRule& rule) {
                (rule.pool_rows == 0 || logits.dim(0) % rule.pool_rows == 0),
            "[top_k_route] pools of ", rule.pool_rows, " rows do not divide ", logits.dim(0),
            " rows, or the capacity ", rule.capacity, " is negative");
+  AB_CHECK(!rule.before || rule.pool_rows == 0 || rule.pool_rows == logits.dim(0),
+           "[top_k_route] pools of ", rule.pool_rows, " rows, with rows elsewhere, for ",
+           logits.dim(0), " rows here");
   AB_CHECK(logits.dim(0) * rule.k <= INT32_MAX, "[top_k_route] more slots than an int32 counts");
   AB_CHECK(logits.device().is_cpu(), "[top_k_route] no kernel for this device in this build");
 }

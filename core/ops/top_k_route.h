@@ -6,9 +6,11 @@
 // Among equal logits the lowest index wins; a NaN is smaller than every number. With a capacity,
 // every expert has so many slots in each pool of rows: all first choices are served in the order of
 // the rows, then all second choices, and so on. A dropped choice has gate 0; the other gates of its
-// row stay as they are.
+// row stay as they are. Where other ranks have rows of the same pool too, the rule says where the
+// choices of these rows stand among all of them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "core/autograd/tape.h"
@@ -23,6 +25,10 @@ struct TopKRule {
   GateForm gate = GateForm::kSelectedSoftmax;
   int64_t capacity = 0;   // slots of an expert in a pool; 0: every choice has one
   int64_t pool_rows = 0;  // consecutive rows that share the slots; 0: all
+  // How many choices of each expert are served before these rows' first, second, .. ones [k, E],
+  // given how many of these rows fell on each [k, E]. The rows are one pool then, or a part of one.
+  // Empty: these rows are whole pools.
+  std::function<std::vector<int64_t>(const std::vector<int64_t>& counts)> before = {};
 };
 
 struct TopKRoute {

@@ -65,6 +65,17 @@ class Support {
   bool all_;
 };
 
+// By choice and expert, how many of these rows' choices fell on it.
+std::vector<int64_t> choice_counts(const Tensor& choices, int64_t experts) {
+  const int64_t k = choices.dim(1);
+  std::vector<int64_t> counts(static_cast<size_t>(k * experts), 0);
+  const auto* expert = choices.data<int32_t>();
+  for (int64_t i = 0; i < choices.count(); ++i) {
+    ++counts[static_cast<size_t>(i % k * experts + expert[i])];
+  }
+  return counts;
+}
+
 }  // namespace
 
 void top_k(Tensor& expert, const Tensor& logits) {
@@ -86,13 +97,17 @@ void assign_slots(TopKRoute& route, const TopKRule& rule, int64_t experts) {
   route.slot = route.expert.like("top_k_route.slot");
   auto* slot = route.slot.data<int32_t>();
   route.demand.assign(static_cast<size_t>(pools * experts), 0);
-  std::vector<int64_t> kept(static_cast<size_t>(experts), 0);
+  std::vector<int64_t> kept(static_cast<size_t>(experts), 0), before, served;
+  if (rule.before) before = rule.before(choice_counts(route.expert, experts));
   for (int64_t p = 0; p < pools; ++p) {
     int64_t* demand = route.demand.data() + p * experts;
+    served.assign(static_cast<size_t>(experts), 0);
     for (int64_t c = 0; c < k; ++c) {
+      if (rule.before) std::copy_n(before.begin() + c * experts, experts, served.begin());
       for (int64_t m = p * pool; m < (p + 1) * pool; ++m) {
         const int32_t e = expert[m * k + c];
-        const bool room = rule.capacity == 0 || demand[e] < rule.capacity;
+        const bool room = rule.capacity == 0 || served[static_cast<size_t>(e)] < rule.capacity;
+        ++served[static_cast<size_t>(e)];
         ++demand[e];
         slot[m * k + c] = room ? 0 : -1;
         if (room) ++kept[static_cast<size_t>(e)];

@@ -1,12 +1,15 @@
 #include "parallel/comm/comm_thread.h"
 
+#include <chrono>
 #include <exception>
 #include <utility>
+
+#include "parallel/comm/patience.h"
 
 namespace anabranch {
 namespace {
 
-using Clock = CommState::Clock;
+using Clock = Patience::Clock;
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -24,6 +27,10 @@ void Work::wait() const {
   if (!state_) return;
   CommState& comm = *state_->comm;
   std::unique_lock hold(comm.lock);
+  if (state_->done) return;
+  const auto begin = Clock::now();
+  Patience patience;
+  int64_t moves = comm.moves;
   while (!state_->done && !comm.failure) {
     if (comm.deadline <= 0) {
       comm.changed.wait(hold);
@@ -31,13 +38,15 @@ void Work::wait() const {
     }
     // The communication thread keeps the deadline itself and knows more; this is for when it hangs.
     const double grace = 1.25 * comm.deadline + 2;
-    const auto late = comm.progress + std::chrono::duration_cast<Clock::duration>(
-                                          std::chrono::duration<double>(grace));
-    if (comm.changed.wait_until(hold, late) == std::cv_status::timeout && Clock::now() >= late &&
-        seconds_between(comm.progress, Clock::now()) >= grace && !state_->done && !comm.failure) {
-      comm.failure = hung(*state_, grace);
+    comm.changed.wait_for(hold, std::chrono::duration<double>(Patience::kLongestGap / 2));
+    if (moves != comm.moves) {
+      moves = comm.moves;
+      patience.reset();
     }
+    const bool over = patience.tick() >= grace && !state_->done && !comm.failure;
+    if (over) comm.failure = hung(*state_, grace);
   }
+  comm.blocked += seconds_between(begin, Clock::now());
   if (!state_->done) throw Error(*comm.failure);
 }
 
@@ -55,7 +64,6 @@ double Work::seconds() const {
 
 CommThread::CommThread(std::string who) : state_(std::make_shared<CommState>()) {
   state_->who = std::move(who);
-  state_->progress = Clock::now();
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -75,7 +83,7 @@ Work CommThread::submit(Job job) {
   {
     const std::scoped_lock hold(state_->lock);
     if (state_->failure) throw Error(*state_->failure);
-    if (queue_.empty()) state_->progress = Clock::now();
+    ++state_->moves;
     queue_.push_back({std::move(job), work});
   }
   state_->changed.notify_all();
@@ -117,7 +125,19 @@ void CommThread::set_trace(Trace* trace) {
 
 CommStats CommThread::stats() const {
   const std::scoped_lock hold(state_->lock);
-  return stats_;
+  CommStats stats = stats_;
+  stats.blocked = state_->blocked;
+  return stats;
+}
+
+CommProgress CommThread::progress() const {
+  const std::scoped_lock hold(state_->lock);
+  return progress_;
+}
+
+void CommThread::moved() {
+  const std::scoped_lock hold(state_->lock);
+  ++state_->moves;
 }
 
 void CommThread::loop() {
@@ -129,14 +149,22 @@ void CommThread::loop() {
     queue_.pop_front();
     busy_ = true;
     const bool wanted = !state_->failure;
-    state_->progress = Clock::now();
+    ++state_->moves;
+    if (item.job.kind) {
+      progress_.started = item.job.text;
+      ++progress_.starts;
+    }
     hold.unlock();
     const bool done = wanted && run(item);
     item.job.run = nullptr;  // lets go of the tensors before anyone hears that it is done
     hold.lock();
     item.work->done = done;
     busy_ = false;
-    state_->progress = Clock::now();
+    ++state_->moves;
+    if (done && item.job.kind) {
+      progress_.finished = item.job.text;
+      ++progress_.finishes;
+    }
     state_->changed.notify_all();
   }
 }

@@ -4,7 +4,6 @@
 // the order in which the rank's program started them.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -22,13 +21,12 @@ namespace anabranch {
 
 // What a communication thread shares with the handles of its works, which may outlive it.
 struct CommState {
-  using Clock = std::chrono::steady_clock;
-
   std::mutex lock;
   std::condition_variable changed;
   std::optional<Error> failure;  // the first; every later work fails with it
   double deadline = 0;           // seconds; 0: none
-  Clock::time_point progress;    // when a work last began or ended
+  int64_t moves = 0;             // counts what a work does: begins, moves data, ends
+  double blocked = 0;            // seconds that callers were held up by Work::wait()
   std::string who;               // "rank 3 of 8 on h2"
 };
 
@@ -68,6 +66,9 @@ class CommThread {
   [[nodiscard]] double deadline() const;
   void set_trace(Trace* trace);
   [[nodiscard]] CommStats stats() const;
+  [[nodiscard]] CommProgress progress() const;
+  // For jobs that take long: data has moved.
+  void moved();
 
   [[nodiscard]] const std::string& who() const { return state_->who; }
 
@@ -86,6 +87,7 @@ class CommThread {
   bool stop_ = false;
   Trace* trace_ = nullptr;
   CommStats stats_;
+  CommProgress progress_;
   std::thread thread_;
 };
 

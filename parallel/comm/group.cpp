@@ -163,6 +163,8 @@ void Group::set_trace(Trace* trace) {
 
 CommStats Group::stats() const { return thread_ ? thread_->stats() : CommStats{}; }
 
+CommProgress Group::progress() const { return thread_ ? thread_->progress() : CommProgress{}; }
+
 Work Group::start(Collective c) {
   c.number = started_++;
   const auto bytes = static_cast<int64_t>(std::max(c.in.bytes(), c.out.bytes()));

@@ -56,10 +56,18 @@ struct CommStats {
   };
 
   std::array<Count, kCollectiveKinds> by_kind;
+  double blocked = 0;  // seconds that callers of Work::wait() were held up
 
   [[nodiscard]] const Count& of(CollectiveKind kind) const {
     return by_kind[static_cast<size_t>(kind)];
   }
+};
+
+// Where a rank's communication is, over all groups that share its thread.
+struct CommProgress {
+  std::string started = "none";   // the last that began: "all_gather #12 of float32[100]"
+  std::string finished = "none";  // the last that is done
+  int64_t starts = 0, finishes = 0;
 };
 
 class Group {
@@ -111,6 +119,7 @@ class Group {
   // Where collectives are recorded as spans; null: nowhere. Kept by reference.
   void set_trace(Trace* trace);
   [[nodiscard]] CommStats stats() const;
+  [[nodiscard]] CommProgress progress() const;
 
  protected:
   // `thread` is null for a group that is alone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -23,12 +24,14 @@ struct MpiExchange::Pending {
 
 namespace {
 
-using Clock = CommState::Clock;
+using Clock = Patience::Clock;
 
 constexpr int64_t kLargest = int64_t{1} << 28;  // bytes of one message: MPI counts with an int
 constexpr auto kSpin = std::chrono::microseconds(20);
 constexpr auto kShortNap = std::chrono::microseconds(20);
 constexpr auto kLongNap = std::chrono::microseconds(200);
+constexpr double kLongWait = 5;  // seconds after which the others are told, at the latest
+constexpr int64_t kGaveUp = std::numeric_limits<int64_t>::max();  // told in place of a number
 
 void check_mpi(int code, const std::string& what) {
   if (code == MPI_SUCCESS) return;
@@ -38,10 +41,6 @@ void check_mpi(int code, const std::string& what) {
   throw Error(Fault::kPeer, join(what, ": MPI says '", text.data(), "'"));
 }
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 std::string host_name() {
   std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
   int length = 0;
@@ -49,9 +48,12 @@ std::string host_name() {
   return name.data();
 }
 
-std::vector<std::string> host_names(MPI_Comm comm, int size) {
-  std::array<char, MPI_MAX_PROCESSOR_NAME> mine{};
-  const std::string name = host_name();
+// "rank 3 on h2" of each rank of `comm`: the number that it was launched with, whatever it is here.
+std::vector<std::string> names_of(MPI_Comm comm, int size) {
+  std::array<char, MPI_MAX_PROCESSOR_NAME + 32> mine{};
+  int launched = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &launched);
+  const std::string name = join("rank ", launched, " on ", host_name());
   std::copy(name.begin(), name.end(), mine.begin());
   std::vector<char> all(mine.size() * static_cast<size_t>(size));
   const auto width = static_cast<int>(mine.size());
@@ -77,7 +79,7 @@ MpiExchange::MpiExchange(std::shared_ptr<Communicators> comms, std::shared_ptr<C
   MPI_Comm_rank(comms_->data, &rank_);
   MPI_Comm_size(comms_->data, &size_);
   heard_.assign(static_cast<size_t>(size_), -1);
-  hosts_ = host_names(comms_->data, size_);
+  names_ = names_of(comms_->data, size_);
 }
 
 MpiExchange::~MpiExchange() = default;
@@ -97,7 +99,7 @@ std::unique_ptr<MpiExchange> MpiExchange::split(int color, int key) const {
 void MpiExchange::begin(const Collective& c) {
   text_ = c.text();
   number_ = c.number;
-  began_ = Clock::now();
+  waited_.reset();
   told_ = false;
 }
 
@@ -138,7 +140,6 @@ void MpiExchange::barrier() {
 // MPI moves data only while it is called, but a core that it spins on is one that computes less:
 // spin while something happened lately, then sleep.
 void MpiExchange::finish(Pending& pending) {
-  const double deadline = thread_->deadline();
   auto moved = Clock::now();
   std::vector<int> indices(pending.requests.size());
   auto left = static_cast<int>(pending.requests.size());
@@ -150,26 +151,33 @@ void MpiExchange::finish(Pending& pending) {
     if (count > 0) {
       left -= count;
       moved = Clock::now();
+      if (waited_.tick() > kLongWait) thread_->moved();
+      waited_.reset();
       continue;
     }
     const auto idle = Clock::now() - moved;
     if (idle < kSpin) continue;  // no yield: where cores are busy it costs a whole time slice
-    thread_->check();
-    if (deadline > 0) {
-      const double waited = seconds_since(began_);
-      if (waited > deadline / 4 && !told_) tell_that_we_wait();
-      if (waited > deadline) {
-        throw Error(Fault::kPeer, join(text_, " on ", thread_->who(), " waited ", deadline,
-                                       " s for other ranks: ", who_is_missing()));
-      }
-    }
+    keep_patience();
     std::this_thread::sleep_for(idle < std::chrono::milliseconds(20) ? kShortNap : kLongNap);
   }
 }
 
-void MpiExchange::tell_that_we_wait() {
+void MpiExchange::keep_patience() {
+  thread_->check();
+  const double deadline = thread_->deadline();
+  const double waited = waited_.tick();
+  if (deadline <= 0 || waited < std::min(deadline / 4, kLongWait)) return;
+  if (!told_) tell(number_);
   told_ = true;
-  told_numbers_.push_back(std::make_unique<int64_t>(number_));
+  listen();
+  if (waited <= deadline) return;
+  tell(kGaveUp);
+  throw Error(Fault::kPeer, join(text_, " on ", thread_->who(), " waited ", deadline,
+                                 " s for other ranks: ", who_is_missing()));
+}
+
+void MpiExchange::tell(int64_t number) {
+  told_numbers_.push_back(std::make_unique<int64_t>(number));
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -178,23 +186,30 @@ void MpiExchange::tell_that_we_wait() {
   }
 }
 
-std::string MpiExchange::who_is_missing() {
-  int there = 1;
+void MpiExchange::listen() {
   while (true) {
+    int there = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, 0, comms_->watch, &there, &status);
-    if (there == 0) break;
+    if (there == 0) return;
     int64_t number = -1;
     MPI_Recv(&number, 1, MPI_INT64_T, status.MPI_SOURCE, 0, comms_->watch, MPI_STATUS_IGNORE);
     int64_t& last = heard_[static_cast<size_t>(status.MPI_SOURCE)];
+    if (number == kGaveUp) {
+      throw Error(Fault::kPeer, join(text_, " on ", thread_->who(), ": ",
+                                     names_[static_cast<size_t>(status.MPI_SOURCE)],
+                                     " has given up; here, ", who_is_missing()));
+    }
     last = std::max(last, number);
   }
+}
+
+std::string MpiExchange::who_is_missing() const {
   std::string text;
   for (int r = 0; r < size_; ++r) {
     const int64_t heard = heard_[static_cast<size_t>(r)];
     if (r == rank_ || heard == number_) continue;
-    const std::string where =
-        join(text.empty() ? "" : "; ", "rank ", r, " on ", hosts_[static_cast<size_t>(r)]);
+    const std::string where = (text.empty() ? "" : "; ") + names_[static_cast<size_t>(r)];
     text += heard > number_ ? join(where, " waits in collective #", heard)
                             : join(where, " has not come: hung, cut off, or far behind");
   }

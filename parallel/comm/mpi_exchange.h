@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallel/comm/comm_thread.h"
+#include "parallel/comm/patience.h"
 
 namespace anabranch {
 
@@ -50,18 +51,24 @@ class MpiExchange {
   struct Pending;  // MPI's requests
 
   void finish(Pending& pending);
-  void tell_that_we_wait();
-  [[nodiscard]] std::string who_is_missing();
+  // Called while nothing moves: throws if the thread has failed, this rank or another has waited
+  // for too long.
+  void keep_patience();
+  // Tells the others where this rank waits.
+  void tell(int64_t number);
+  // Takes what they tell.
+  void listen();
+  [[nodiscard]] std::string who_is_missing() const;
 
   std::shared_ptr<Communicators> comms_;
   std::shared_ptr<CommThread> thread_;
   int rank_ = 0, size_ = 1;
   std::string text_;
   int64_t number_ = 0;
-  CommState::Clock::time_point began_;
+  Patience waited_;  // since something moved
   bool told_ = false;
   std::vector<int64_t> heard_;      // by rank: the collective it last said it waits in
-  std::vector<std::string> hosts_;  // by rank
+  std::vector<std::string> names_;  // by rank, as it was launched
   std::vector<std::unique_ptr<int64_t>> told_numbers_;  // being sent
 };
 

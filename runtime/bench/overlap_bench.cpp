@@ -53,7 +53,7 @@ OverlapBench bench_overlap(Group& world, const OverlapOptions& options) {
   std::list<Param> params = gradients(options);
   std::vector<Param*> pointers;
   for (Param& w : params) pointers.push_back(&w);
-  const Mesh mesh(world, mesh_shape(world.size(), 1, 1));
+  const Mesh mesh(world, mesh_shape(world.size(), 1, 1, 1));
   FlatStore store(pointers,
                   {static_cast<int64_t>(options.bucket_mb * (1 << 20)), world.size(), world.size()},
                   std::make_shared<Pool>());

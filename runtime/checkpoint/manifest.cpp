@@ -7,6 +7,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "runtime/checkpoint/state.h"
 
 namespace anabranch {
 namespace {
@@ -34,25 +35,63 @@ T whole(const json& j) {
 }
 
 json to_json(const CheckpointEntry& e) {
-  return {{"name", e.name},
-          {"shape", std::vector<int64_t>(e.global_shape.begin(), e.global_shape.end())},
-          {"begin", e.begin},
-          {"length", e.length},
-          {"type", name_of(e.type)},
-          {"crc32c", e.crc32c},
-          {"file", e.file}};
+  const Shape& whole = e.part.whole;
+  return {{"name", e.name},          {"shape", std::vector<int64_t>(whole.begin(), whole.end())},
+          {"axis", e.part.axis},     {"begin", e.part.begin},
+          {"length", e.part.extent}, {"from", e.from},
+          {"count", e.count},        {"type", name_of(e.type)},
+          {"crc32c", e.crc32c},      {"file", e.file}};
+}
+
+// Whether [begin, begin + length) are of [0, end).
+bool within(int64_t begin, int64_t length, int64_t end) {
+  return 0 <= begin && begin <= end && 0 <= length && length <= end - begin;
+}
+
+// Throws unless the slice lies in a tensor that memory could hold.
+void check_place(const CheckpointEntry& e) {
+  const Part& part = e.part;
+  int64_t bytes = size_of(e.type);
+  for (const int64_t extent : part.whole) {
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes)) {
+      throw data_error(e.name, " of shape ", part.whole, " is no tensor");
+    }
+  }
+  const int rank = part.whole.rank();
+  if (part.axis < 0 || part.axis >= std::max(rank, 1)) {
+    throw data_error(e.name, " of shape ", part.whole, " is cut along axis ", part.axis);
+  }
+  const int64_t length = rank > 0 ? part.whole[part.axis] : 1;
+  if (!within(part.begin, part.extent, length) || (rank == 0 && part.extent != 1)) {
+    throw data_error(e.name, " of shape ", part.whole, " has ", part.extent, " indices from ",
+                     part.begin, " on of axis ", part.axis);
+  }
+  if (!within(e.from, e.count, part.count())) {
+    throw data_error(e.name, " has ", e.count, " elements from ", e.from, " on of a part of ",
+                     part.count());
+  }
 }
 
 CheckpointEntry entry_of(const json& j) {
+  CheckpointEntry e;
+  e.name = j.at("name");
   std::vector<int64_t> shape;
   for (const json& extent : j.at("shape")) shape.push_back(whole<int64_t>(extent));
-  CheckpointEntry e{j.at("name"),
-                    Shape(shape.begin(), shape.end()),
-                    whole<int64_t>(j.at("begin")),
-                    whole<int64_t>(j.at("length")),
-                    type_named(j.at("type")),
-                    whole<uint32_t>(j.at("crc32c")),
-                    j.at("file")};
+  e.part.whole = Shape(shape.begin(), shape.end());
+  e.part.begin = whole<int64_t>(j.at("begin"));
+  e.part.extent = whole<int64_t>(j.at("length"));
+  e.type = type_named(j.at("type"));
+  if (j.contains("axis")) {
+    e.part.axis = whole<int>(j.at("axis"));
+    e.from = whole<int64_t>(j.at("from"));
+    e.count = whole<int64_t>(j.at("count"));
+    check_place(e);
+  } else {  // format 1
+    check_place(e);
+    e.count = e.part.count();
+  }
+  e.crc32c = whole<uint32_t>(j.at("crc32c"));
+  e.file = j.at("file");
   // The file is opened beside the manifest: a name must not lead elsewhere.
   if (e.file.empty() || e.file.find('/') != std::string::npos || e.file.front() == '.') {
     throw data_error("'", e.file, "' is not a plain file name");
@@ -92,6 +131,40 @@ uint32_t checksum(const json& document) {
   return crc32c(text.data(), text.size());
 }
 
+// A tensor that is cut more finely than this was not cut by us.
+constexpr int64_t kMostRuns = int64_t{1} << 24;
+
+// Throws unless the slices have every element of one tensor once.
+void check_tensor(const std::string& name, const std::vector<const CheckpointEntry*>& slices) {
+  const CheckpointEntry& first = *slices.front();
+  int64_t count = 0;
+  for (const CheckpointEntry* e : slices) {
+    if (!(e->part.whole == first.part.whole) || e->type != first.type) {
+      throw data_error("the slices of ", name, " disagree on its shape or type");
+    }
+    count += e->part.run_count(e->from, e->count);
+    if (count > kMostRuns) throw data_error(name, " is cut into more than ", kMostRuns, " runs");
+  }
+  std::vector<Run> runs;
+  for (const CheckpointEntry* e : slices) {
+    const std::vector<Run> more = runs_of(e->part, e->from, e->count);
+    runs.insert(runs.end(), more.begin(), more.end());
+  }
+  std::ranges::sort(runs, {}, &Run::there);
+  const int64_t all = first.part.whole.count();
+  int64_t covered = 0;
+  for (const Run& run : runs) {
+    if (run.there < covered) {
+      throw data_error(name, " is stored twice at element ", run.there, " of ", all);
+    }
+    if (run.there > covered) break;
+    covered += run.count;
+  }
+  if (covered != all) {
+    throw data_error(name, " is not all stored: nothing has its element ", covered, " of ", all);
+  }
+}
+
 }  // namespace
 
 std::string entries_json(const std::vector<CheckpointEntry>& entries) {
@@ -105,26 +178,7 @@ std::vector<CheckpointEntry> parse_entries(const std::string& text, const std::s
 void Manifest::check_coverage() const {
   std::map<std::string, std::vector<const CheckpointEntry*>> by_name;
   for (const CheckpointEntry& e : entries) by_name[e.name].push_back(&e);
-  for (auto& [name, slices] : by_name) {
-    std::ranges::sort(slices, {}, [](const CheckpointEntry* e) { return e->begin; });
-    const Shape& whole = slices.front()->global_shape;
-    const int64_t rows = whole.rank() == 0 ? 1 : whole[0];
-    int64_t covered = 0;
-    for (const CheckpointEntry* e : slices) {
-      if (!(e->global_shape == whole) || e->type != slices.front()->type) {
-        throw data_error("the slices of ", name, " disagree on its shape or type");
-      }
-      if (e->begin != covered || e->length < 0) {
-        throw data_error(name, " is stored ", e->begin < covered ? "twice" : "with a gap",
-                         " at row ", std::min(e->begin, covered), " of ", rows);
-      }
-      if (e->length > rows - covered) {
-        throw data_error(name, " has ", e->length, " rows from row ", covered, " on, of ", rows);
-      }
-      covered += e->length;
-    }
-    if (covered != rows) throw data_error(name, " ends at row ", covered, " of ", rows);
-  }
+  for (const auto& [name, slices] : by_name) check_tensor(name, slices);
 }
 
 std::string Manifest::json() const {
@@ -139,8 +193,8 @@ Manifest Manifest::parse(const std::string& text, const std::string& source) {
   return naming(source, [&] {
     ::nlohmann::json document = ::nlohmann::json::parse(text);
     const int format = whole<int>(document.at("format"));
-    if (format != kFormat) {
-      throw data_error("format ", format, "; this program reads format ", kFormat);
+    if (format < 1 || format > kFormat) {
+      throw data_error("format ", format, "; this program reads formats up to ", kFormat);
     }
     const auto stored = whole<uint32_t>(document.at(kChecksumKey));
     document.erase(kChecksumKey);

@@ -8,23 +8,26 @@
 #include <vector>
 
 #include "core/tensor/dtype.h"
-#include "core/tensor/shape.h"
+#include "core/tensor/part.h"
 
 namespace anabranch {
 
-// One stored slice of a logical tensor, cut along axis 0.
+// A stored slice of a logical tensor: `count` elements of a part of it, row-major, from its element
+// `from` on.
 struct CheckpointEntry {
-  std::string name;    // logical: "h.0.ln_1.weight", "adamw.m/h.0.ln_1.weight"
-  Shape global_shape;  // of the whole tensor
-  int64_t begin = 0;   // first index of axis 0 in this slice
-  int64_t length = 0;  // indices of axis 0 in this slice
+  std::string name;  // logical: "h.0.ln_1.weight", "adamw.m/h.0.ln_1.weight"
+  Part part;
+  int64_t from = 0, count = 0;
   DType type = DType::kF32;
   uint32_t crc32c = 0;  // of the slice's bytes, taken from memory before they were written
   std::string file;     // "rank-0000.h5"
+
+  [[nodiscard]] int64_t bytes() const { return count * size_of(type); }
 };
 
 struct Manifest {
-  static constexpr int kFormat = 1;
+  // Format 1 knew slices along axis 0 only.
+  static constexpr int kFormat = 2;
 
   int64_t step = 0;         // optimizer steps done
   int64_t next_sample = 0;  // the data position: the first global sample that was not used
@@ -32,7 +35,7 @@ struct Manifest {
   std::map<std::string, std::string> facts;  // config text, versions, data fingerprint, layout
   std::vector<CheckpointEntry> entries;
 
-  // Throws Error (data, 65) unless the entries of each tensor cover it exactly once.
+  // Throws Error (data, 65), naming the tensor, unless its entries have every element exactly once.
   void check_coverage() const;
 
   [[nodiscard]] std::string json() const;

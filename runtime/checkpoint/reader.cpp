@@ -24,8 +24,7 @@ std::vector<std::byte> read_slice(const fs::path& checkpoint, const CheckpointEn
   const Hdf5Reader& file = found->second;
   const Hdf5DataSet* set = file.find(e.name);
   if (set == nullptr) throw data_error(file.path(), " lacks the tensor ", e.name);
-  const int64_t rows = std::max<int64_t>(e.global_shape[0], 1);
-  const int64_t bytes = e.global_shape.count() / rows * e.length * size_of(e.type);
+  const int64_t bytes = e.bytes();
   if (set->offset < 0 || set->bytes() != bytes) {
     throw data_error(file.path(), ": ", e.name, " has ", set->bytes(), " bytes; expected ", bytes);
   }
@@ -38,25 +37,27 @@ std::vector<std::byte> read_slice(const fs::path& checkpoint, const CheckpointEn
 }
 
 void check_fits(const StateItem& item, const CheckpointEntry& e) {
-  if (e.global_shape == item.global_shape && e.type == item.value.dtype()) return;
+  if (e.part.whole == item.part.whole && e.type == item.value.dtype()) return;
   throw config_error(
-      "the checkpoint's ", item.name, " is ", name_of(e.type), e.global_shape,
-      " but this run's is ", name_of(item.value.dtype()), item.global_shape,
+      "the checkpoint's ", item.name, " is ", name_of(e.type), e.part.whole, " but this run's is ",
+      name_of(item.value.dtype()), item.part.whole,
       ". Resume with the configuration it was written with, or use another run.dir.");
 }
 
-// Copies what the slice and the item have in common.
-void copy_overlap(const StateItem& item, const CheckpointEntry& e,
-                  const std::vector<std::byte>& content) {
-  const int64_t rows = item.value.dim(0);
-  const int64_t begin = std::max(e.begin, item.begin);
-  const int64_t end = std::min(e.begin + e.length, item.begin + rows);
-  if (begin >= end) return;
-  const size_t row_bytes = item.value.bytes() / static_cast<size_t>(rows);
-  Tensor value = item.value;
-  std::copy_n(content.data() + static_cast<size_t>(begin - e.begin) * row_bytes,
-              static_cast<size_t>(end - begin) * row_bytes,
-              value.raw() + static_cast<size_t>(begin - item.begin) * row_bytes);
+// What a slice and an item have in common: `here` is a place in the slice, `there` in the item.
+std::vector<Run> overlap(const CheckpointEntry& e, const StateItem& item) {
+  const std::vector<Run> stored = runs_of(e.part, e.from, e.count);
+  const std::vector<Run> wanted = runs_of(item.part, item.from, item.value.count());
+  std::vector<Run> common;
+  for (auto s = stored.begin(), w = wanted.begin(); s != stored.end() && w != wanted.end();) {
+    const int64_t stored_end = s->there + s->count, wanted_end = w->there + w->count;
+    const int64_t begin = std::max(s->there, w->there), end = std::min(stored_end, wanted_end);
+    if (begin < end) {
+      common.push_back({s->here + begin - s->there, w->here + begin - w->there, end - begin});
+    }
+    ++(stored_end < wanted_end ? s : w);
+  }
+  return common;
 }
 
 }  // namespace
@@ -70,20 +71,30 @@ Manifest read_manifest(const fs::path& checkpoint) {
 }
 
 void load_state(const fs::path& checkpoint, const Manifest& manifest,
-                const std::vector<StateItem>& items) {
+                const std::vector<StateItem>& items, const std::set<std::string>& elsewhere) {
   std::map<std::string, const StateItem*> wanted;
   for (const StateItem& item : items) wanted[item.name] = &item;
   std::map<std::string, Hdf5Reader> files;
-  std::map<std::string, bool> seen;
+  std::set<std::string> seen;
   for (const CheckpointEntry& e : manifest.entries) {
     const auto found = wanted.find(e.name);
     if (found == wanted.end()) {
+      if (elsewhere.contains(e.name)) continue;
       throw config_error(checkpoint.string(), " holds ", e.name, ", which this model has not. ",
                          "Resume with the configuration it was written with.");
     }
-    check_fits(*found->second, e);
-    copy_overlap(*found->second, e, read_slice(checkpoint, e, files));
-    seen[e.name] = true;
+    const StateItem& item = *found->second;
+    check_fits(item, e);
+    seen.insert(e.name);
+    const std::vector<Run> common = overlap(e, item);
+    if (common.empty()) continue;  // another rank's: not read
+    const std::vector<std::byte> content = read_slice(checkpoint, e, files);
+    Tensor value = item.value;
+    const int64_t width = size_of(e.type);
+    for (const Run& run : common) {
+      std::copy_n(content.data() + run.here * width, run.count * width,
+                  value.raw() + run.there * width);
+    }
   }
   for (const StateItem& item : items) {
     check_finite(join(checkpoint.string(), ": ", item.name), item.value);
@@ -103,22 +114,29 @@ void verify_checkpoint(const fs::path& checkpoint) {
 std::optional<Manifest> load_newest(const CheckpointDirectory& directory,
                                     const std::vector<int64_t>& steps,
                                     const std::vector<StateItem>& items,
+                                    const std::set<std::string>& elsewhere,
                                     const std::function<bool(bool)>& all_agree,
                                     const std::function<void(const std::string&)>& warn) {
   std::string last_problem;
   for (const int64_t step : steps) {
     Manifest manifest;
-    std::string problem;
+    std::string problem, misfit;
     try {
       manifest = read_manifest(directory.at(step));
-      load_state(directory.at(step), manifest, items);
+      load_state(directory.at(step), manifest, items, elsewhere);
     } catch (const Error& error) {
-      // A model that does not fit is a user's mistake on every rank alike; an older checkpoint
-      // would not mend it.
-      if (error.fault() == Fault::kConfig) throw;
-      problem = error.what();
+      (error.fault() == Fault::kConfig ? misfit : problem) = error.what();
     }
-    if (all_agree(problem.empty())) return manifest;
+    if (all_agree(problem.empty() && misfit.empty())) return manifest;
+    // A model that does not fit is a user's mistake; an older checkpoint would not mend it. What
+    // some ranks have of it may fit.
+    if (!all_agree(misfit.empty())) {
+      throw Error(Fault::kConfig, misfit.empty()
+                                      ? "the checkpoint is not of this model, as another "
+                                        "rank says: resume with the configuration it "
+                                        "was written with"
+                                      : misfit);
+    }
     last_problem = problem.empty() ? "another rank could not read it" : problem;
     warn(join("checkpoint ", directory.at(step).string(), " is passed over: ", last_problem));
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,13 @@ namespace anabranch {
 // The manifest of one checkpoint folder. Throws Error (data, 65) that names the file.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 
-// Fills `items` from a checkpoint, whatever ranks wrote it: every item must be covered, and no
-// tensor of the checkpoint may be left over. Each stored slice is checked against its CRC-32C.
+// Fills `items` from a checkpoint, whatever ranks wrote it: every item must be covered, and every
+// tensor of the checkpoint be an item or among `elsewhere`, the names of those that other ranks
+// have. Only slices that hold some of an item are read, and checked against their CRC-32C.
 // Throws Error: data (65) if a file is missing or damaged, config (78) if the names, shapes or
 // types are not those of this run.
 void load_state(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                const std::vector<StateItem>& items);
+                const std::vector<StateItem>& items, const std::set<std::string>& elsewhere = {});
 
 // Checks every byte of a checkpoint. Throws Error (data, 65) that names what is damaged.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
@@ -33,6 +35,7 @@ void verify_checkpoint(const std::filesystem::path& checkpoint);
 std::optional<Manifest> load_newest(const CheckpointDirectory& directory,
                                     const std::vector<int64_t>& steps,
                                     const std::vector<StateItem>& items,
+                                    const std::set<std::string>& elsewhere,
                                     const std::function<bool(bool)>& all_agree,
                                     const std::function<void(const std::string&)>& warn);
 

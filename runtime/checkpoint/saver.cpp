@@ -31,24 +31,7 @@ Hdf5Type hdf5_type(DType type) {
   }
 }
 
-std::vector<int64_t> slice_shape(const CheckpointEntry& e) {
-  std::vector<int64_t> shape(e.global_shape.begin(), e.global_shape.end());
-  shape.front() = e.length;
-  return shape;
-}
-
 }  // namespace
-
-std::vector<int> owners_of(const std::vector<StateItem>& items, int ranks) {
-  std::vector<int> owners;
-  std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
-  for (const StateItem& item : items) {
-    const auto least = std::ranges::min_element(load);
-    *least += static_cast<int64_t>(item.value.bytes());
-    owners.push_back(static_cast<int>(least - load.begin()));
-  }
-  return owners;
-}
 
 CheckpointSaver::CheckpointSaver(CheckpointDirectory directory, int rank, int ranks,
                                  Retention retention, Trace* trace)
@@ -76,23 +59,24 @@ std::string CheckpointSaver::file_name(int rank, const char* extension) const {
 }
 
 void CheckpointSaver::lay_out(const std::vector<StateItem>& items) {
-  const std::vector<int> owners = owners_of(items, ranks_);
-  size_t used = 0;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (owners[i] != rank_) continue;
-    const StateItem& item = items[i];
-    if (used == pieces_.size()) pieces_.emplace_back();
-    Piece& piece = pieces_[used++];
-    piece.item = i;
-    piece.entry = {
-        item.name, item.global_shape,      item.begin, item.value.dim(0), item.value.dtype(),
-        0,         file_name(rank_, ".h5")};
-    if (piece.copy.empty() || piece.copy.bytes() != item.value.bytes() ||
-        piece.copy.dtype() != item.value.dtype()) {
+  const std::vector<size_t> mine = stored_by(rank_, items);
+  pieces_.resize(mine.size());
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const StateItem& item = items[mine[i]];
+    Piece& piece = pieces_[i];
+    piece.item = mine[i];
+    piece.entry = {item.name,
+                   item.part,
+                   item.from,
+                   item.value.count(),
+                   item.value.dtype(),
+                   0,
+                   file_name(rank_, ".h5")};
+    if (piece.copy.empty() || piece.copy.dtype() != item.value.dtype() ||
+        !(piece.copy.shape() == item.value.shape())) {
       piece.copy = item.value.like("checkpoint");
     }
   }
-  pieces_.resize(used);
 }
 
 void CheckpointSaver::prepare(const std::vector<StateItem>& items) {
@@ -152,7 +136,8 @@ void CheckpointSaver::write() {
   file.set("step", header_.step);
   for (const Piece& piece : pieces_) {
     check_finite(piece.entry.name, piece.copy);  // a poisoned model must not replace a good one
-    file.add(piece.entry.name, hdf5_type(piece.entry.type), slice_shape(piece.entry));
+    const Shape& shape = piece.copy.shape();
+    file.add(piece.entry.name, hdf5_type(piece.entry.type), {shape.begin(), shape.end()});
   }
   file.lay_out();
   std::vector<CheckpointEntry> entries;

@@ -52,9 +52,8 @@ class CheckpointSaver {
   // first save should not wait for them. Optional; before the first start().
   void prepare(const std::vector<StateItem>& items);
 
-  // Copies this rank's share of `items` and starts to write it. `header` has everything but the
-  // entries. Every rank passes items of the same names; each whole tensor is stored by one rank.
-  // The phase must be kIdle.
+  // Copies this rank's share of `items` (stored_by) and starts to write it. `header` has everything
+  // but the entries. The phase must be kIdle.
   //
   //   labels  names of their own under which the checkpoint is to be kept for good
   void start(const Manifest& header, const std::vector<StateItem>& items,
@@ -107,8 +106,5 @@ class CheckpointSaver {
   mutable std::mutex lock_;
   std::string error_;
 };
-
-// The rank that stores each item: whole tensors, dealt so that the ranks' bytes are even.
-std::vector<int> owners_of(const std::vector<StateItem>& items, int ranks);
 
 }  // namespace anabranch

@@ -113,16 +113,28 @@ struct TrainConfig {
 
 struct ParallelConfig {
   AutoInt model;
+  StreamLayoutChoice stream_layout = StreamLayoutChoice::kAuto;
+  int64_t zero = 0;
   int64_t threads = 0;
   double bucket_mb = 25;
-  int64_t deadline_seconds = 600;
+  int64_t deadline_seconds = 600, watchdog_seconds = 0, check_every = 1000;
 
   void visit(auto&& f) {
-    f("model", model, int64_t{1}, int64_t{65536}, "ranks that share one copy of the model");
+    f("model", model, int64_t{1}, int64_t{65536},
+      "ranks that share one copy of the streams or experts");
+    f("stream_layout", stream_layout,
+      "what each of them has: gather, whole streams; slice, a slice of every stream");
+    f("zero", zero, int64_t{0}, int64_t{1},
+      "1: a rank keeps the optimizer's state of its share of the parameters only");
     f("threads", threads, int64_t{0}, int64_t{1024}, "threads of a rank; 0: its share of cores");
     f("bucket_mb", bucket_mb, 0.01, 4096.0, "megabytes of gradient reduced at a time");
     f("deadline_seconds", deadline_seconds, int64_t{1}, int64_t{86400},
       "a rank that waits longer for another gives up with exit code 69");
+    f("watchdog_seconds", watchdog_seconds, int64_t{-1}, int64_t{86400},
+      "a rank without progress for longer ends the job with exit code 69; 0: 60, or 10 median "
+      "steps if they are longer; -1: never");
+    f("check_every", check_every, int64_t{0}, kMaxCount,
+      "steps between two comparisons of the weights that ranks share; 0: never");
   }
 
   bool operator==(const ParallelConfig&) const = default;

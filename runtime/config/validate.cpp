@@ -10,6 +10,7 @@
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_model.h"
+#include "runtime/config/validate_parallel.h"
 
 namespace anabranch {
 
@@ -136,9 +137,7 @@ void validate(const Config& config) {
   check_train(rules, config);
   check_saves(rules, config.checkpoint);
   check_listen(rules, config.metrics.listen);
-  rules.require(config.parallel.model.value <= 1, "parallel.model is ", config.parallel.model.value,
-                ", and a ", word_of(config.model.type),
-                " model has no part to split: use auto or 1");
+  for (const std::string& line : check_parallel(config)) rules.require(false, line);
   rules.finish();
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/config/kappa_recipe.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/validate_moep.h"
+#include "runtime/config/validate_parallel.h"
 
 namespace anabranch {
 namespace {
@@ -75,12 +76,12 @@ std::vector<std::string> check_kappa(const Config& config) {
   return broken;
 }
 
-// Pools are whole in every micro-batch.
-std::vector<std::string> check_pools(const Config& config, int64_t pool) {
-  const int64_t micro_batch = config.train.micro_batch;
-  if (micro_batch % pool == 0) return {};
-  return {
-      join("train.micro_batch ", micro_batch, " is not a multiple of model.pool_sequences ", pool)};
+// A micro-batch has whole pools, or several ranks' micro-batches are one.
+std::vector<std::string> check_pools(const Config& config) {
+  const int64_t micro_batch = config.train.micro_batch, pool = pool_sequences(config.model);
+  if (micro_batch % pool == 0 || pool % micro_batch == 0) return {};
+  return {join("train.micro_batch ", micro_batch, " and model.pool_sequences ", pool,
+               ": one must be a multiple of the other")};
 }
 
 }  // namespace
@@ -91,11 +92,11 @@ std::vector<std::string> check_family(const Config& config) {
   switch (model.type) {
     case ModelType::kKappaMoe:
       broken = check_kappa(config);
-      pools = check_pools(config, model.kappa.pool_sequences);
+      pools = check_pools(config);
       break;
     case ModelType::kMoepMsit:
       broken = check_moep(model);
-      pools = check_pools(config, model.moep.pool_sequences);
+      pools = check_pools(config);
       for (std::string& line : check_masking(config)) pools.push_back(std::move(line));
       break;
     default:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "runtime/config/validate_parallel.h"
 
 namespace anabranch {
 
@@ -28,6 +29,18 @@ std::vector<std::string> check_moep(const ModelConfig& model) {
           "model.order affinity lists rows by score, where no window of the text lies together: "
           "give model.window compact or model.windowed false");
   return broken;
+}
+
+std::vector<std::string> check_segments(const Config& config) {
+  const MoepKeys& keys = config.model.moep;
+  const int64_t model = config.parallel.model.value, micro_batch = config.train.micro_batch;
+  const int64_t pool = pool_sequences(config.model);
+  if (keys.segments != SegmentScope::kPool || (model <= 1 && pool <= micro_batch)) return {};
+  return {join("model.segments pool lets experts attend over a pool, which must be on one rank ",
+               "then, but parallel.model is ", model, ", model.pool_sequences ", pool,
+               " and train.micro_batch ", micro_batch,
+               ": use parallel.model 1 and a micro-batch of whole pools, or model.segments ",
+               "sequence")};
 }
 
 std::vector<std::string> check_masking(const Config& config) {

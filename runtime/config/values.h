@@ -15,6 +15,7 @@ enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
 enum class ModelType : uint8_t { kGpt2, kCmollm, kParascale, kAltup, kMoepMsit, kKappaMoe };
 enum class Precision : uint8_t { kFp32, kBf16, kFp64 };
 enum class GradWire : uint8_t { kFp32, kBf16 };
+enum class StreamLayoutChoice : uint8_t { kAuto, kGather, kSlice };
 enum class ScheduleForm : uint8_t { kCosine, kLinear, kConstant };
 enum class MatrixOptimizer : uint8_t { kAdamw, kMuon, kAurora };
 enum class MatrixScale : uint8_t { kAspect, kRms };
@@ -28,6 +29,10 @@ constexpr auto words_of(DeviceChoice) {
 }
 
 constexpr auto words_of(Packing) { return std::array<std::string_view, 2>{"windows", "best_fit"}; }
+
+constexpr auto words_of(StreamLayoutChoice) {
+  return std::array<std::string_view, 3>{"auto", "gather", "slice"};
+}
 
 constexpr auto words_of(ModelType) {
   return std::array<std::string_view, 6>{"gpt2",  "cmollm",    "parascale",

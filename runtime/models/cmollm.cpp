@@ -49,25 +49,27 @@ std::string layer_name(int64_t l) { return "h." + std::to_string(l) + "."; }
 
 }  // namespace
 
-CmollmBlock::CmollmBlock(const std::string& prefix, const Gpt2Options& o, const CmollmKeys& keys)
+CmollmBlock::CmollmBlock(const std::string& prefix, const Gpt2Options& o, const CmollmKeys& keys,
+                         const StreamRegion& region)
     : ln_1(prefix + "ln_1", o.width, o.norm_eps),
       attn(prefix + "attn.", o),
       ln_2(prefix + "ln_2", o.width, o.norm_eps),
-      ffn(prefix + "ffn.", o, keys) {}
+      ffn(prefix + "ffn.", o, keys, region) {}
 
 Var CmollmBlock::operator()(const Var& x, const BlockContext& block, const StreamContext& streams) {
   const auto [h, u] = ln_2.add(x, block.drop(attn(ln_1(x), block), 0));
   return h + block.drop(ffn(u, streams), 1);
 }
 
-Cmollm::Cmollm(const Gpt2Options& options, const CmollmKeys& keys)
+Cmollm::Cmollm(const Gpt2Options& options, const CmollmKeys& keys, const Regions& regions)
     : options_(checked_streams(options, keys)),
       keys_(resolved(keys)),
       tables_(options_),
       span_layers_(keys_.span > 0 ? keys_.span : options_.layers),
       ln_f_("ln_f", options_.width, options_.norm_eps),
       head_(tables_.tokens),
-      figures_(units(options_, keys_), keys_.streams) {
+      figures_(units(options_, keys_), keys_.streams,
+               pipeline() ? StreamRegion() : StreamRegion(regions)) {
   const int64_t L = options_.layers;
   (pipeline() ? blocks_.reserve(static_cast<size_t>(L)) : layers_.reserve(static_cast<size_t>(L)));
   for (int64_t l = 0; l < L; ++l) {
@@ -75,7 +77,7 @@ Cmollm::Cmollm(const Gpt2Options& options, const CmollmKeys& keys)
       blocks_.emplace_back(layer_name(l), options_);
       continue;
     }
-    layers_.emplace_back(layer_name(l), options_, keys_);
+    layers_.emplace_back(layer_name(l), options_, keys_, StreamRegion(regions));
     quiet_.push_back({layer_name(l) + "ffn.quiet_steps", Tensor({keys_.streams}, DType::kF64)});
     quiet_.back().value.fill_zero();
   }
@@ -131,7 +133,7 @@ StreamContext Cmollm::whole(const Pass& pass, int64_t unit) {
     return losses.attach(y, stream_balance(gates, together), keys_.bal_alpha);
   };
   if (losses.measures == nullptr || !losses.measures->detailed) return context;
-  context.probe = [this, unit, losses](const Var& s, const Tensor& kernels) {
+  context.probe = [this, unit, losses](const Var& s, const Param& kernels) {
     Measures* to = losses.figures(s.tape());
     if (to != nullptr) figures_.add_branches(*to, unit, s.value(), kernels);
   };
@@ -207,7 +209,7 @@ std::vector<Reading> Cmollm::readings(const Measures& measures) const {
   for (int64_t u = 0; u < units(options_, keys_); ++u) {
     const auto at = static_cast<size_t>(u);
     figures_.read_gates(all, measures, u, pipeline() ? Tensor() : quiet_[at].value);
-    if (!pipeline()) StreamMeasures::read_kernels(all, u, layers_[at].ffn.streams);
+    if (!pipeline()) figures_.read_kernels(all, u, layers_[at].ffn.streams);
   }
   return all;
 }

@@ -9,6 +9,7 @@
 // Source: the cMoLLM paper, Algorithm 1 and Eq. 10 to 18.
 #pragma once
 
+#include "parallel/regions.h"
 #include "runtime/models/head.h"
 #include "runtime/models/model.h"
 #include "runtime/models/stream_measures.h"
@@ -22,7 +23,8 @@ struct CmollmBlock {
   LayerNorm ln_2;
   StreamFfn ffn;
 
-  CmollmBlock(const std::string& prefix, const Gpt2Options& options, const CmollmKeys& keys);
+  CmollmBlock(const std::string& prefix, const Gpt2Options& options, const CmollmKeys& keys,
+              const StreamRegion& region);
 
   Var operator()(const Var& x, const BlockContext& block, const StreamContext& streams);
 
@@ -36,8 +38,9 @@ struct CmollmBlock {
 
 class Cmollm final : public Model {
  public:
-  // Throws Error (config) as checked(), and if the keys do not go with the sizes.
-  Cmollm(const Gpt2Options& options, const CmollmKeys& keys);
+  // Streams of mode ffn lie over the ranks of regions.model. Throws Error (config) as checked(),
+  // and if the keys do not go with the sizes.
+  Cmollm(const Gpt2Options& options, const CmollmKeys& keys, const Regions& regions = {});
 
   void visit(const std::function<void(Param&)>& f) override;
   void visit_buffers(const std::function<void(Buffer&)>& f) override;

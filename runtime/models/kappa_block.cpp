@@ -45,6 +45,7 @@ std::optional<Param> slope(const std::string& name, bool wanted, const KappaOpti
   if (!wanted) return std::nullopt;
   Param w(name, {keys.experts, o.ffn_width}, Init::constant(0));
   w.role = Role::kKappa;
+  w.matrices = keys.experts;  // a row each
   w.wide = true;
   return w;
 }
@@ -83,7 +84,8 @@ KappaDense::KappaDense(const std::string& prefix, const KappaOptions& o)
 
 Var KappaDense::operator()(const Var& u) { return out(swiglu(in(u))); }
 
-KappaMixture::KappaMixture(const std::string& prefix, const KappaOptions& o, const KappaKeys& k)
+KappaMixture::KappaMixture(const std::string& prefix, const KappaOptions& o, const KappaKeys& k,
+                           const Regions& r)
     : keys(k),
       router(prefix + "router", o.width, k.experts, false, spread(o)),
       in(matrices(prefix + "experts.in.weight", {k.experts, 2 * o.ffn_width, o.width}, spread(o),
@@ -91,8 +93,15 @@ KappaMixture::KappaMixture(const std::string& prefix, const KappaOptions& o, con
       out(matrices(prefix + "experts.out.weight", {k.experts, o.width, o.ffn_width},
                    Init::constant(0), k.experts)),
       alpha(slope(prefix + "experts.alpha", k.kappa && k.kappa_alpha, o, k)),
-      b(slope(prefix + "experts.b", k.kappa && k.kappa_b, o, k)) {
+      b(slope(prefix + "experts.b", k.kappa && k.kappa_b, o, k)),
+      regions(r) {
   router.weight.wide = true;
+  const Division division{k.experts, regions.model_size()};
+  for (Param* w : {&in, &out, alpha ? &*alpha : nullptr, b ? &*b : nullptr}) {
+    if (w == nullptr) continue;
+    w->split(0, division.begin(regions.model_rank()), division.count(regions.model_rank()),
+             division.ranks);
+  }
 }
 
 Kappa KappaMixture::form() const {
@@ -100,57 +109,97 @@ Kappa KappaMixture::form() const {
 }
 
 GateWeights KappaMixture::gate_weights() const {
-  return {router.weight.value, in.value, alpha ? &alpha->value : nullptr, b ? &b->value : nullptr,
-          form()};
+  return {router.weight.value,
+          in.value,
+          alpha ? &alpha->value : nullptr,
+          b ? &b->value : nullptr,
+          form(),
+          in.slice_begin,
+          regions.model};
 }
 
-Var KappaMixture::activate(const Var& rows, const TopKRoute& route) {
-  if (!alpha && !b) return swiglu(rows);
-  return kappa_swiglu(rows, alpha ? route.selected : Var(), alpha ? &*alpha : nullptr,
-                      b ? &*b : nullptr, route.plan.groups, form());
+Var KappaMixture::experts_of(const Dispatched& at, const Var& selected) {
+  const Groups& groups = at.plan.groups;
+  const Var rows = grouped_linear(gather_rows(at.rows, at.plan.source), in, groups);
+  if (!alpha && !b) return grouped_linear(swiglu(rows), out, groups);
+  const Var h =
+      kappa_swiglu(rows, selected, alpha ? &*alpha : nullptr, b ? &*b : nullptr, groups, form());
+  return grouped_linear(h, out, groups);
 }
 
-Var KappaMixture::with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
-                              const KappaContext& context) {
+Var KappaMixture::with_mean_square(const Var& gates, std::optional<Param>& w, double weight,
+                                   const AuxiliaryLosses& losses) {
+  if (!w || weight == 0) return gates;
+  // The gradient of a part is summed over the ranks that have the same one, whose micro-batches
+  // are 1 / parts of the step; and its mean is over its own elements.
+  const double of_all = static_cast<double>(w->parts * w->shape.count()) /
+                        static_cast<double>(w->global_shape.count());
+  return losses.attach(gates, mean_square(gates.tape(), *w), weight * of_all);
+}
+
+Var KappaMixture::with_losses(const TopKRoute& route, const Var& u, const Var& logits,
+                              const std::optional<PoolCounts>& pool, const KappaContext& context) {
   const AuxiliaryLosses& losses = context.losses;
-  if (y.tape() == nullptr || losses.share == 0) return y;
-  if (Measures* to = losses.figures(y.tape()); to != nullptr) {
+  Var gates = route.gates;
+  if (gates.tape() == nullptr || losses.share == 0) return gates;
+  if (Measures* to = losses.figures(gates.tape()); to != nullptr) {
     context.figures->add(*to, context.layer, logits.value(), route);
     context.gate_figures->add(*to, context.layer, route);
   }
-  Var sum = y;
   if (context.balance > 0) {
-    const Var balance = balance_loss(logits, route.demand, {context.rule.pool_rows, 1});
-    sum = losses.attach(sum, balance, context.balance);
+    const BalanceRule rule{context.rule.pool_rows, 1, regions.pool_size()};
+    const Var balance = balance_loss(logits, pool ? pool->demand() : route.demand, rule);
+    gates = losses.attach(gates, balance, context.balance);
   }
   if (keys.z_loss > 0) {
     const Var own = keys.z_input_grad == 1 ? logits : router(scale_gradient(u, keys.z_input_grad));
-    sum = losses.attach(sum, router_z_loss(own, keys.z_form), keys.z_loss);
+    gates = losses.attach(gates, router_z_loss(own, keys.z_form), keys.z_loss);
   }
-  if (alpha && keys.l2_alpha > 0) {
-    sum = losses.attach(sum, mean_square(y.tape(), *alpha), keys.l2_alpha);
+  gates = with_mean_square(gates, alpha, keys.l2_alpha, losses);
+  return with_mean_square(gates, b, keys.l2_b, losses);
+}
+
+TopKRoute KappaMixture::route_of(const Var& logits, const KappaContext& context,
+                                 std::optional<PoolCounts>& pool) const {
+  if (regions.pool_size() == 1) return top_k_route(logits, context.rule);
+  TopKRule rule = context.rule;
+  const auto ask = [&](const std::vector<int64_t>& counts) {
+    pool.emplace(counts, keys.experts, *regions.pool);
+  };
+  if (rule.capacity > 0) {
+    rule.before = [&](const std::vector<int64_t>& counts) {
+      ask(counts);
+      return pool->before();
+    };
   }
-  if (b && keys.l2_b > 0) sum = losses.attach(sum, mean_square(y.tape(), *b), keys.l2_b);
-  return sum;
+  TopKRoute route = top_k_route(logits, rule);
+  if (context.balance > 0 && !pool) ask(route.demand);
+  return route;
 }
 
 Var KappaMixture::operator()(const Var& u, const KappaContext& context) {
   const Var logits = router(u);
-  const TopKRoute route = top_k_route(logits, context.rule);
-  const Groups& groups = route.plan.groups;
-  const Var rows = grouped_linear(gather_rows(u, route.plan.source), in, groups);
-  const Var z = grouped_linear(activate(rows, route), out, groups);
-  return with_losses(combine_rows(z, route.gates, route.plan), u, logits, route, context);
+  std::optional<PoolCounts> pool;
+  const TopKRoute route = route_of(logits, context, pool);
+  const PendingDispatch rows = dispatch_start(u, route.plan, keys.experts, regions.model);
+  PendingExchange scores;
+  if (alpha) scores = dispatch_slots_start(route.selected, rows);
+  const Var gates = with_losses(route, u, logits, pool, context);
+  const Dispatched at = dispatch_finish(rows);
+  const Var z = experts_of(at, alpha ? dispatch_slots_finish(scores, at) : Var());
+  const PendingExchange home = return_slots_start(std::span(&z, 1), at);
+  return combine_rows(return_slots_finish(home), gates, route.plan);
 }
 
-KappaBlock::KappaBlock(int64_t layer, const KappaOptions& o, const KappaKeys& keys)
+KappaBlock::KappaBlock(int64_t layer, const KappaOptions& o, const KappaKeys& keys,
+                       const Regions& regions)
     : resid_lambda(scalar("h." + std::to_string(layer) + ".resid_lambda", 1, Role::kResidual)),
       x0_lambda(
           scalar("h." + std::to_string(layer) + ".x0_lambda", keys.x0_init, Role::kInputResidual)),
       attn("h." + std::to_string(layer) + ".attn.", o, layer % 2 == (o.layers - 1) % 2) {
   const std::string prefix = "h." + std::to_string(layer) + ".";
   if (o.mixture[static_cast<size_t>(layer)]) {
-    mixture.emplace(prefix, o, keys);
+    mixture.emplace(prefix, o, keys, regions);
   } else {
     dense.emplace(prefix + "ffn.", o);
   }

@@ -10,6 +10,9 @@
 //              those; expert e: W_out (z s(kappa z) u),
 //              kappa_j = U^tanh(c_s alpha_ej s_e + c_b b_ej)
 //
+// Experts may lie on the ranks of a group: then rows travel to them and home. The router and all
+// else are on every rank.
+//
 // Source: Li et al., "Confidence-Adaptive SwiGLU for Mixture-of-Experts", 2026.
 #pragma once
 
@@ -19,6 +22,9 @@
 
 #include "core/nn/layers.h"
 #include "core/ops/top_k_route.h"
+#include "parallel/dispatch.h"
+#include "parallel/pool_rows.h"
+#include "parallel/regions.h"
 #include "runtime/config/family_config.h"
 #include "runtime/models/auxiliary.h"
 #include "runtime/models/kappa_measures.h"
@@ -86,11 +92,13 @@ struct KappaDense {
 struct KappaMixture {
   KappaKeys keys;
   Linear router;                  // [E, C], read in fp32
-  Param in;                       // [E, 2F, C]: gate, up
+  Param in;                       // [E, 2F, C]: gate, up; of this rank's experts, as all below
   Param out;                      // [E, C, F]
   std::optional<Param> alpha, b;  // [E, F]
+  Regions regions;
 
-  KappaMixture(const std::string& prefix, const KappaOptions& options, const KappaKeys& keys);
+  KappaMixture(const std::string& prefix, const KappaOptions& options, const KappaKeys& keys,
+               const Regions& regions);
 
   // The layer's auxiliary losses are attached to what it returns.
   Var operator()(const Var& u, const KappaContext& context);
@@ -108,10 +116,18 @@ struct KappaMixture {
 
  private:
   [[nodiscard]] Kappa form() const;
-  // The experts' rows [S, 2F] to [S, F].
-  Var activate(const Var& rows, const TopKRoute& route);
-  Var with_losses(const Var& y, const Var& u, const Var& logits, const TopKRoute& route,
-                  const KappaContext& context);
+  // Where the pool lies on several ranks, begins to ask them what `pool` then tells.
+  TopKRoute route_of(const Var& logits, const KappaContext& context,
+                     std::optional<PoolCounts>& pool) const;
+  // What the experts here make of the rows that came for them; selected: the logits of their slots,
+  // which alpha needs.
+  Var experts_of(const Dispatched& at, const Var& selected);
+  // The gates, which carry the losses.
+  Var with_losses(const TopKRoute& route, const Var& u, const Var& logits,
+                  const std::optional<PoolCounts>& pool, const KappaContext& context);
+  // weight: of the mean square of all experts' w.
+  static Var with_mean_square(const Var& gates, std::optional<Param>& w, double weight,
+                              const AuxiliaryLosses& losses);
 };
 
 struct KappaBlock {
@@ -120,7 +136,8 @@ struct KappaBlock {
   std::optional<KappaDense> dense;
   std::optional<KappaMixture> mixture;
 
-  KappaBlock(int64_t layer, const KappaOptions& options, const KappaKeys& keys);
+  KappaBlock(int64_t layer, const KappaOptions& options, const KappaKeys& keys,
+             const Regions& regions);
 
   // Both parts, of x [N, C] that has its share of x_0 already.
   Var operator()(const Var& x, const KappaContext& context);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "core/base/parallel_for.h"
 #include "core/ops/vec_math.h"
@@ -69,7 +70,7 @@ Alignment alignment_of(const GateWeights& weights) {
     parallel_for(E * F, 64, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t e = row / F, j = row % F;
-        align(all, gates + (e * 2 * F + j) * C, router + e * C, C, row);
+        align(all, gates + (e * 2 * F + j) * C, router + (weights.first + e) * C, C, row);
       }
     });
   });
@@ -85,6 +86,17 @@ std::vector<double> doubles(const Tensor* t, int64_t count) {
                    [](T v) { return static_cast<double>(static_cast<Accumulator<T>>(v)); });
   });
   return all;
+}
+
+// What ranks say of their experts' `units` hidden units each, of all experts.
+std::vector<double> of_all(const GateWeights& weights, std::vector<double> here, int64_t experts,
+                           int64_t units) {
+  if (weights.ranks == nullptr) return here;
+  Tensor all({experts * units}, DType::kF64);
+  all.fill_zero();
+  std::ranges::copy(here, all.data<double>() + weights.first * units);
+  weights.ranks->all_reduce_sum(all).wait();
+  return {all.span<double>().begin(), all.span<double>().end()};
 }
 
 // The percentiles of slope * logit + offset over slots and the hidden units of their experts.
@@ -150,7 +162,9 @@ void KappaMeasures::read(std::vector<Reading>& to, const Measures& sums, int64_t
     to.push_back({metric, static_cast<int>(layer), 0, value});
   };
   const int64_t units = weights.in.dim(1) / 2, rows = experts_ * units;
-  const Alignment alignment = alignment_of(weights);
+  Alignment alignment = alignment_of(weights);
+  alignment.cosine = of_all(weights, std::move(alignment.cosine), experts_, units);
+  alignment.projection = of_all(weights, std::move(alignment.projection), experts_, units);
   double signed_sum = 0, sum = 0;
   for (const double cosine : alignment.cosine) {
     signed_sum += cosine;
@@ -164,7 +178,9 @@ void KappaMeasures::read(std::vector<Reading>& to, const Measures& sums, int64_t
   tell(Metric::kInducedBiasMedian, bias[1]);
   tell(Metric::kInducedBiasHigh, bias[2]);
   if (weights.alpha == nullptr && weights.b == nullptr) return;
-  std::vector<double> slope = doubles(weights.alpha, rows), offset = doubles(weights.b, rows);
+  const int64_t here = weights.in.dim(0) * units;
+  std::vector<double> slope = of_all(weights, doubles(weights.alpha, here), experts_, units);
+  std::vector<double> offset = of_all(weights, doubles(weights.b, here), experts_, units);
   for (double& v : slope) v *= weights.kappa.score_scale;
   for (double& v : offset) v *= weights.kappa.bias_scale;
   // kappa rises with what is inside tanh, so its percentiles are those of that.

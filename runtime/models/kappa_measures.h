@@ -15,6 +15,7 @@
 
 #include "core/ops/kappa_swiglu.h"
 #include "core/ops/top_k_route.h"
+#include "parallel/comm/group.h"
 #include "runtime/models/measures.h"
 
 namespace anabranch {
@@ -22,10 +23,12 @@ namespace anabranch {
 // What slots meet in a layer.
 struct GateWeights {
   const Tensor& router;  // [E, C], of the accumulator's type
-  const Tensor& in;      // [E, 2F, C], gate rows first
-  const Tensor* alpha;   // [E, F]; null: this term is left out
+  const Tensor& in;      // [E, 2F, C], gate rows first; of the experts here
+  const Tensor* alpha;   // [E, F]; of those, null: this term is left out
   const Tensor* b;       // the same
   Kappa kappa;
+  int64_t first = 0;       // the first expert that is here
+  Group* ranks = nullptr;  // over which experts lie; null: all are here
 };
 
 class KappaMeasures {
@@ -43,7 +46,7 @@ class KappaMeasures {
   void add(Measures& to, int64_t layer, const TopKRoute& route) const;
 
   // Percentiles are off by at most the largest magnitude over kResolution. Adds nothing if no slot
-  // was counted.
+  // was counted. All ranks over which experts lie call it.
   void read(std::vector<Reading>& to, const Measures& sums, int64_t layer,
             const GateWeights& weights) const;
 

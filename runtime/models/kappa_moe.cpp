@@ -41,16 +41,17 @@ Param table(const std::string& name, const KappaOptions& o, float std_dev, Role 
 
 }  // namespace
 
-KappaMoe::KappaMoe(const KappaOptions& options, const KappaKeys& keys)
+KappaMoe::KappaMoe(const KappaOptions& options, const KappaKeys& keys, const Regions& regions)
     : options_(fitting(options, keys)),
       keys_(keys),
+      regions_(regions),
       wte_(table("wte.weight", options_, 1, Role::kEmbedding)),
       lm_head_(table("lm_head.weight", options_, 0.001F, Role::kHead)),
       head_(lm_head_, keys.softcap),
       figures_(options_.layers, keys.experts),
       gate_figures_(figures_.places(), options_.layers, keys.experts) {
   blocks_.reserve(static_cast<size_t>(options_.layers));
-  for (int64_t l = 0; l < options_.layers; ++l) blocks_.emplace_back(l, options_, keys_);
+  for (int64_t l = 0; l < options_.layers; ++l) blocks_.emplace_back(l, options_, keys_, regions_);
   set_compute(*this, options_.compute);
 }
 
@@ -72,15 +73,18 @@ KappaContext KappaMoe::whole(const MicroBatch& batch, double factor) const {
   context.rule.k = keys_.top_k;
   if (factor == 0) return context;
   // In evaluation a batch may have fewer sequences than a pool.
-  const int64_t pool = std::min(keys_.pool_sequences, B);
-  if (B % pool != 0) {
-    throw config_error("a batch of ", B,
-                       " sequences is not a whole number of pools: ", "model.pool_sequences is ",
-                       pool);
-  }
-  context.rule.pool_rows = pool * T;
+  const int64_t pool = std::min(keys_.pool_sequences, B * regions_.pool_size());
+  context.rule.pool_rows = pool_rows(pool, B, T);
   context.rule.capacity = capacity_of(keys_, factor, pool * T);
   return context;
+}
+
+int64_t KappaMoe::pool_rows(int64_t sequences, int64_t B, int64_t T) const {
+  const int64_t ranks = regions_.pool_size(), all = B * ranks;
+  if (all % sequences == 0 && (ranks == 1 || all == sequences)) return sequences / ranks * T;
+  throw config_error("batches of ", B, " sequences on ", ranks, " ranks are not whole pools of ",
+                     "model.pool_sequences ", sequences,
+                     ", over which balance is measured and capacity counts");
 }
 
 Var KappaMoe::hidden(Tape* tape, KappaContext context,
@@ -107,12 +111,8 @@ Var KappaMoe::hidden(Tape* tape, const MicroBatch& batch, const KappaContext& co
 
 Var KappaMoe::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {
   const int64_t B = batch.inputs.dim(0), T = batch.inputs.dim(1);
-  if (B % keys_.pool_sequences != 0) {
-    throw config_error("train.micro_batch ", B, " is not a multiple of model.pool_sequences ",
-                       keys_.pool_sequences, ": balance is measured over whole pools");
-  }
   KappaContext context = whole(batch, keys_.capacity_train);
-  context.rule.pool_rows = keys_.pool_sequences * T;
+  context.rule.pool_rows = pool_rows(keys_.pool_sequences, B, T);
   context.losses = {static_cast<double>(B * T) * scale, key.measures};
   context.balance = balance_at(key.step);
   context.figures = &figures_;
@@ -129,10 +129,12 @@ std::vector<Reading> KappaMoe::readings(const Measures& measures) const {
     if (mixture)
       gate_figures_.read(all, measures, static_cast<int64_t>(l), mixture->gate_weights());
     if (mixture && mixture->alpha) {
-      all.push_back({Metric::kPositiveAlpha, layer, 0, positive_mean(mixture->alpha->value)});
+      all.push_back(
+          {Metric::kPositiveAlpha, layer, 0, positive_mean(mixture->alpha->value, regions_.model)});
     }
     if (mixture && mixture->b) {
-      all.push_back({Metric::kPositiveB, layer, 0, positive_mean(mixture->b->value)});
+      all.push_back(
+          {Metric::kPositiveB, layer, 0, positive_mean(mixture->b->value, regions_.model)});
     }
   }
   return all;

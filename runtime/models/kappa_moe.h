@@ -13,6 +13,7 @@
 // that of nanochat.
 #pragma once
 
+#include "parallel/regions.h"
 #include "runtime/config/model_config.h"
 #include "runtime/models/head.h"
 #include "runtime/models/kappa_block.h"
@@ -23,7 +24,7 @@ namespace anabranch {
 class KappaMoe final : public Model {
  public:
   // Throws Error (config) if sizes do not fit.
-  KappaMoe(const KappaOptions& options, const KappaKeys& keys);
+  KappaMoe(const KappaOptions& options, const KappaKeys& keys, const Regions& regions = {});
 
   void visit(const std::function<void(Param&)>& f) override;
   // Throws Error (config) if the micro-batch is not a whole number of pools.
@@ -58,6 +59,9 @@ class KappaMoe final : public Model {
  private:
   // Of whole sequences, with the capacity that `factor` gives.
   [[nodiscard]] KappaContext whole(const MicroBatch& batch, double factor) const;
+  // Rows of this rank that are one pool, or its part of one, in a micro-batch of B sequences of T
+  // tokens and pools of `sequences`. Throws Error (config) if they are not whole pools.
+  [[nodiscard]] int64_t pool_rows(int64_t sequences, int64_t B, int64_t T) const;
   [[nodiscard]] double balance_at(int64_t step) const;
   // The last state, normed; attention by layer.
   Var hidden(Tape* tape, KappaContext context,
@@ -66,6 +70,7 @@ class KappaMoe final : public Model {
 
   KappaOptions options_;
   KappaKeys keys_;
+  Regions regions_;
   Param wte_;
   std::vector<KappaBlock> blocks_;
   Param lm_head_;

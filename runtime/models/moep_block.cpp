@@ -13,6 +13,8 @@
 #include "core/ops/top_k_route.h"
 #include "core/tensor/convert.h"
 #include "core/tensor/element.h"
+#include "parallel/dispatch.h"
+#include "parallel/pool_rows.h"
 
 namespace anabranch {
 namespace {
@@ -38,6 +40,27 @@ Tensor membership(const SlotPlan& plan) {
   return member;
 }
 
+// The same slots in another order of each expert's.
+SlotPlan in_order(const SlotPlan& plan, const Tensor& order) {
+  SlotPlan to = plan;
+  to.source = order.like("moep.source");
+  to.gate = order.like("moep.gate");
+  const auto of = [&](const Tensor& from, Tensor& into) {
+    std::ranges::transform(order.span<int32_t>(), into.data<int32_t>(),
+                           [&](int32_t slot) { return from.data<int32_t>()[slot]; });
+  };
+  of(plan.source, to.source);
+  of(plan.gate, to.gate);
+  return to;
+}
+
+// Without a gradient.
+Tensor gates_of_slots(const Tensor& gates, const SlotPlan& plan) {
+  Tensor of_slots = gates.like({plan.gate.count()}, gates.dtype(), "moep.gates");
+  cpu::slot_gates(of_slots, gates, plan.gate);
+  return of_slots;
+}
+
 Tensor zeros(int64_t count) {
   Tensor t({count}, DType::kF64);
   t.fill_zero();
@@ -59,13 +82,16 @@ Var MoepPredictor::operator()(const Var& normed) {
   return out(sigmoid_gate(h, h));  // h sigmoid(h) is SiLU
 }
 
-MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t layer)
+MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t layer,
+                     const Regions& regions)
     : options_(o),
       layer_(layer),
+      regions_(regions),
       figures_(o.layers, o.experts()),
       router_norm_(prefix + "router.norm", o.width),
       router_(prefix + "router", o.width, o.experts(), false, Init::normal(kMoepInitStd)),
       down_(prefix + "down", o.width, o.keys.expert_width, false, Init::normal(kMoepInitStd)),
+      first_expert_(Division{o.experts(), regions.model_size()}.begin(regions.model_rank())),
       up_(prefix + "up", o.keys.expert_width, o.width, false, Init::normal(kMoepInitStd)),
       ln_post_(prefix + "ln_post", o.width),
       threshold_{prefix + "threshold", zeros(o.experts())},
@@ -76,11 +102,15 @@ MoepBlock::MoepBlock(const std::string& prefix, const MoepOptions& o, int64_t la
   }
   if (o.keys.select == Selection::kPredictor) predictor_.emplace(prefix + "predictor.", o);
   experts_.reserve(o.keys.windows.size());
-  for (int64_t e = 0; e < o.experts(); ++e) {
+  const int64_t end = Division{o.experts(), regions.model_size()}.end(regions.model_rank());
+  for (int64_t e = first_expert_; e < end; ++e) {
     experts_.emplace_back(
         prefix + "experts." + std::to_string(e) + ".", "", "",
         WindowBlockSizes{o.keys.expert_width, o.keys.expert_heads, o.expert_ffn_width});
+    if (regions.model_size() == 1) continue;
+    experts_.back().visit([](Param& w) { w.reduce = ReduceGroup::kData; });
   }
+  AB_CHECK(!experts_.empty(), o.experts(), " experts for ", regions.model_size(), " ranks");
 }
 
 Var MoepBlock::operator()(const Var& x, const MoepPass& pass) {
@@ -109,14 +139,27 @@ MoepBlock::Choice MoepBlock::choose_from(const Var& normed, const Var& logits, c
 
 MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& pass) {
   const bool learns = pass.losses.share != 0;
-  const int64_t pool = learns ? options_.pool_sequences() * pass.tokens : 0;
-  const int64_t k = options_.choices();
+  const int64_t ranks = regions_.pool_size(), k = options_.choices();
+  const int64_t pool = learns ? options_.pool_sequences() * pass.tokens / ranks : 0;
   TopKRoute route = top_k_route(logits, {k, GateForm::kProbability, 0, pool});
   Choice choice{route.plan, route.gates, {}, 0};
   if (!learns) return choice;
-  choice.loss = balance_loss(logits, route.demand, {pool, k});
+  if (ranks > 1) {
+    route.demand = PoolCounts(route.demand, options_.experts(), *regions_.pool).demand();
+  }
+  choice.loss = balance_loss(logits, route.demand, {pool, k, ranks});
   choice.weight = options_.keys.aux_alpha / static_cast<double>(options_.layers);
   return choice;
+}
+
+ExpertChoice MoepBlock::choose_in_pool(const Tensor& scores, const MoepPass& pass) const {
+  const ExpertChoiceRule rule{options_.keys.capacity, options_.pool_sequences() * pass.tokens,
+                              SlotOrder::kTime};
+  if (regions_.pool_size() == 1) return expert_choice(scores, rule);
+  ExpertChoice chosen = expert_choice(pool_rows(scores, *regions_.pool), rule);
+  const int64_t rows = scores.dim(0);
+  chosen.plan = slots_of(chosen.plan, regions_.pool->rank() * rows, rows);
+  return chosen;
 }
 
 MoepBlock::Choice MoepBlock::choose_by_expert(const Var& normed, const Var& scores,
@@ -124,10 +167,9 @@ MoepBlock::Choice MoepBlock::choose_by_expert(const Var& normed, const Var& scor
   const bool moved =
       options_.keys.select == Selection::kThreshold && *pools_.value.data<double>() > 0;
   if (moved && figures == nullptr) return {by_threshold(scores.value()), scores, {}, 0};
-  const int64_t pool = options_.pool_sequences() * pass.tokens;
-  const ExpertChoice chosen =
-      expert_choice(scores.value(), {options_.keys.capacity, pool, SlotOrder::kTime});
-  if (figures != nullptr) note_scores(*figures, chosen.kth, pass);
+  const ExpertChoice chosen = choose_in_pool(scores.value(), pass);
+  const bool notes = regions_.pool == nullptr || regions_.pool->rank() == 0;  // once for a pool
+  if (figures != nullptr && notes) note_scores(*figures, chosen.kth, pass);
   if (moved) return {by_threshold(scores.value()), scores, {}, 0};
   Choice choice{chosen.plan, scores, {}, 0};
   if (!predictor_ || pass.losses.share == 0) return choice;
@@ -164,25 +206,34 @@ RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
 }
 
 Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
-  const Groups& groups = choice.plan.groups;
-  if (groups.rows() == 0) return ln_post_(x);
-  const Var low = down_(x);
-  // The slots in the order that each expert has them.
-  SlotPlan held = choice.plan;
-  held.source = choice.plan.source.clone();
-  held.gate = choice.plan.gate.clone();
+  const PendingDispatch going = dispatch_start(x, choice.plan, options_.experts(), regions_.model);
+  const bool by_gate = going.route && options_.keys.order == SlotOrder::kAffinity;
+  PendingExchange sent_gates;
+  if (by_gate)
+    sent_gates = dispatch_slots_start(gates_of_slots(choice.gates.value(), choice.plan), going);
+  const Dispatched at = dispatch_finish(going);
+  const Tensor gates =
+      by_gate ? dispatch_slots_finish(sent_gates, at).value() : choice.gates.value();
+  const Var low = down_(at.rows);
   std::vector<Var> of_experts;
-  for (int64_t e = 0; e < options_.experts(); ++e) {
-    if (groups.size(e) == 0) continue;
-    const ExpertRows rows = arrange_rows(choice.plan, e, choice.gates.value(), layout(e, pass));
-    const Var y = experts_[static_cast<size_t>(e)](gather_rows(low, rows.plan.source), 1,
-                                                   rows.positions, rows.first_key, rows.last_key);
+  Tensor order = at.plan.source.like("moep.order");
+  // An expert without rows runs too: other ranks' parts of its gradients must find this one's.
+  for (size_t i = 0; i < experts_.size(); ++i) {
+    const auto e = static_cast<int64_t>(i);
+    const ExpertRows rows =
+        arrange_rows(at.plan, e, gates, layout(first_expert_ + e, pass), at.group_row);
+    const Var y = experts_[i](gather_rows(low, rows.source), 1, rows.positions, rows.first_key,
+                              rows.last_key);
     of_experts.push_back(up_(y));
-    const Shape size{groups.size(e)};
-    held.source.view(groups.begin(e), size).copy_from(rows.plan.source);
-    held.gate.view(groups.begin(e), size).copy_from(rows.plan.gate);
+    order.view(at.plan.groups.begin(e), rows.slots.shape()).copy_from(rows.slots);
   }
-  return ln_post_.add(x, combine_rows(of_experts, choice.gates, held)).norm;
+  if (!at.route) {  // in pieces, as they are: there is nothing to pack
+    const Var o = combine_rows(of_experts, choice.gates, in_order(choice.plan, order));
+    return ln_post_.add(x, o).norm;
+  }
+  const PendingExchange home = return_slots_start(of_experts, at, order);
+  const Var o = combine_rows(return_slots_finish(home), choice.gates, choice.plan);
+  return ln_post_.add(x, o).norm;
 }
 
 Products MoepBlock::products(int64_t sequences, int64_t layers) const {

@@ -5,12 +5,16 @@
 //   o_t = sum over the experts e that hold t of r_te W_up expert_e(W_down X)_t
 //   y   = LN_post(X + o)
 //
+// Experts may lie on the ranks of a group: then rows of X travel to them, are mapped down and up
+// there, and come home. Scores of a pool that lies on several ranks are compared over all of them.
+//
 // Source: Jain et al., "XpertGPT: Multi-Scale Sparse Expert Routing", 2026, section 3.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "parallel/regions.h"
 #include "runtime/models/auxiliary.h"
 #include "runtime/models/choice_measures.h"
 #include "runtime/models/model.h"
@@ -66,7 +70,8 @@ struct MoepPredictor {
 
 class MoepBlock {
  public:
-  MoepBlock(const std::string& prefix, const MoepOptions& options, int64_t layer);
+  MoepBlock(const std::string& prefix, const MoepOptions& options, int64_t layer,
+            const Regions& regions = {});
 
   // x [B T, C]
   Var operator()(const Var& x, const MoepPass& pass);
@@ -114,7 +119,9 @@ class MoepBlock {
   Choice choose_by_predictor(const Var& normed, const Var& scores);
   [[nodiscard]] SlotPlan by_threshold(const Tensor& scores) const;
   [[nodiscard]] RowLayout layout(int64_t expert, const MoepPass& pass) const;
-  // o, if any expert holds a row: else x.
+  // The choice of these rows among all of their pools', which other ranks may have too.
+  ExpertChoice choose_in_pool(const Tensor& scores, const MoepPass& pass) const;
+  // y, of X.
   Var with_experts(const Var& x, const Choice& choice, const MoepPass& pass);
   void note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const;
   // Pools of the step that `measures` is of.
@@ -123,14 +130,16 @@ class MoepBlock {
 
   MoepOptions options_;
   int64_t layer_;
+  Regions regions_;
   ChoiceMeasures figures_;
   std::optional<WindowBlock> dense_;
   LayerNorm router_norm_;
   Linear router_;
   std::optional<MoepPredictor> predictor_;
   Linear down_;  // [C_e, C]
-  std::vector<WindowBlock> experts_;
-  Linear up_;  // [C, C_e]
+  int64_t first_expert_;
+  std::vector<WindowBlock> experts_;  // of this rank
+  Linear up_;                         // [C, C_e]
   LayerNorm ln_post_;
   Buffer threshold_;  // [E]
   Buffer pools_;      // [1]: how many moved it

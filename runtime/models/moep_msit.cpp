@@ -20,15 +20,20 @@ MoepOptions checked(MoepOptions o) {
   return o;
 }
 
-MoepMsit::MoepMsit(const MoepOptions& options)
+MoepMsit::MoepMsit(const MoepOptions& options, const Regions& regions)
     : options_(checked(options)),
+      regions_(regions),
       tokens_("wte.weight", {options_.vocabulary, options_.width}, Init::normal(kMoepInitStd),
               true),
       ln_f_("ln_f", options_.width),
       head_(tokens_) {
   tokens_.role = Role::kEmbedding;
+  AB_CHECK(options_.keys.segments != SegmentScope::kPool ||
+               (regions_.model_size() == 1 && regions_.pool_size() == 1),
+           "experts attend over a pool that lies on ", regions_.pool_size(), " ranks, and they on ",
+           regions_.model_size());
   for (int64_t l = 0; l < options_.layers; ++l) {
-    blocks_.emplace_back("h." + std::to_string(l) + ".", options_, l);
+    blocks_.emplace_back("h." + std::to_string(l) + ".", options_, l, regions_);
   }
   set_compute(*this, options_.compute);
 }
@@ -45,10 +50,12 @@ void MoepMsit::visit_buffers(const std::function<void(Buffer&)>& f) {
 }
 
 void MoepMsit::check_pools(int64_t sequences) const {
-  const int64_t pool = options_.pool_sequences();
-  if (sequences % pool == 0) return;
+  const int64_t pool = options_.pool_sequences(), ranks = regions_.pool_size();
+  if (ranks == 1 ? sequences % pool == 0 : sequences * ranks == pool) return;
   throw config_error("model.pool_sequences ", pool, " does not divide the ", sequences,
-                     " sequences of a batch: give a pool or a micro-batch that fits");
+                     " sequences of a batch",
+                     ranks == 1 ? "" : join(" on each of ", ranks, " ranks"),
+                     ": give a pool or a micro-batch that fits");
 }
 
 MoepPass MoepMsit::pass_of(const Tensor& ids) {

@@ -20,6 +20,7 @@
 
 #include <deque>
 
+#include "parallel/regions.h"
 #include "runtime/models/head.h"
 #include "runtime/models/moep_block.h"
 
@@ -30,8 +31,8 @@ MoepOptions checked(MoepOptions options);
 
 class MoepMsit final : public Model {
  public:
-  // Throws Error (config) as checked().
-  explicit MoepMsit(const MoepOptions& options);
+  // Throws Error (config) as checked(), or if experts attend over pools that lie on several ranks.
+  explicit MoepMsit(const MoepOptions& options, const Regions& regions = {});
 
   void visit(const std::function<void(Param&)>& f) override;
   void visit_buffers(const std::function<void(Buffer&)>& f) override;
@@ -70,6 +71,7 @@ class MoepMsit final : public Model {
   static MoepPass pass_of(const Tensor& ids);
 
   MoepOptions options_;
+  Regions regions_;
   Param tokens_;  // E [V, C], the head too
   std::deque<MoepBlock> blocks_;
   LayerNorm ln_f_;

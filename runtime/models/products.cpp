@@ -11,8 +11,9 @@ double Product::macs() const {
 
 Product product_of(std::string name, const Param& w, int64_t rows, int64_t count,
                    ProductRole role) {
-  const int64_t groups = w.shape.rank() == 3 ? w.shape[0] : 1;
-  return {std::move(name), rows, w.shape[-1], w.shape[-2], groups, count, role, w.wide};
+  const Shape& shape = w.global_shape;
+  const int64_t groups = shape.rank() == 3 ? shape[0] : 1;
+  return {std::move(name), rows, shape[-1], shape[-2], groups, count, role, w.wide};
 }
 
 int64_t AttentionProduct::pairs() const {

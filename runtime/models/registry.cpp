@@ -47,7 +47,7 @@ MoepOptions moep_options(const Config& config, int64_t vocabulary) {
           m.moep};
 }
 
-std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
+std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary, const Regions& regions) {
   const ModelConfig& m = config.model;
   switch (m.type) {
     case ModelType::kGpt2:
@@ -55,13 +55,13 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary) {
     case ModelType::kAltup:
       return std::make_unique<Altup>(gpt2_options(config, vocabulary), m.altup);
     case ModelType::kCmollm:
-      return std::make_unique<Cmollm>(gpt2_options(config, vocabulary), m.cmollm);
+      return std::make_unique<Cmollm>(gpt2_options(config, vocabulary), m.cmollm, regions);
     case ModelType::kParascale:
       return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale);
     case ModelType::kKappaMoe:
-      return std::make_unique<KappaMoe>(kappa_options(config, vocabulary), m.kappa);
+      return std::make_unique<KappaMoe>(kappa_options(config, vocabulary), m.kappa, regions);
     case ModelType::kMoepMsit:
-      return std::make_unique<MoepMsit>(moep_options(config, vocabulary));
+      return std::make_unique<MoepMsit>(moep_options(config, vocabulary), regions);
   }
   AB_FAIL("unknown model type ", static_cast<int>(m.type));
 }
@@ -87,8 +87,9 @@ void check_data_fits(const Config& config, const Model& model) {
                      " model cannot keep documents apart: leave it false, or take another model");
 }
 
-std::unique_ptr<Model> make_model(const Config& config, int64_t vocabulary) {
-  std::unique_ptr<Model> model = model_of(config, vocabulary);
+std::unique_ptr<Model> make_model(const Config& config, int64_t vocabulary,
+                                  const Regions& regions) {
+  std::unique_ptr<Model> model = model_of(config, vocabulary, regions);
   check_data_fits(config, *model);
   return model;
 }

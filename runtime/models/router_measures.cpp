@@ -54,7 +54,7 @@ double entropy_sum(const Tensor& logits) {
   return entropy;
 }
 
-double positive_mean(const Tensor& t) {
+double positive_mean(const Tensor& t, Group* ranks) {
   double sum = 0, count = 0;
   dispatch(t.dtype(), [&]<class T>() {
     for (const T& v : t.span<T>()) {
@@ -63,6 +63,12 @@ double positive_mean(const Tensor& t) {
       count += value > 0 ? 1 : 0;
     }
   });
+  if (ranks != nullptr) {
+    const Tensor both = Tensor::of<double>({2}, {sum, count});
+    ranks->all_reduce_sum(both).wait();
+    sum = both.data<double>()[0];
+    count = both.data<double>()[1];
+  }
   return count > 0 ? sum / count : 0;
 }
 

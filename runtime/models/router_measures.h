@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/ops/top_k_route.h"
+#include "parallel/comm/group.h"
 #include "runtime/models/measures.h"
 
 namespace anabranch {
@@ -33,7 +34,7 @@ class RouterMeasures {
 // The sum over the rows of logits [M, E] of the entropies of their softmax, in nats.
 double entropy_sum(const Tensor& logits);
 
-// The mean of the positive elements; 0 if there are none.
-double positive_mean(const Tensor& t);
+// The mean of the positive elements; 0 if there are none. Of all ranks' if there is a group.
+double positive_mean(const Tensor& t, Group* ranks = nullptr);
 
 }  // namespace anabranch

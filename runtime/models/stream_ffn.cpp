@@ -4,6 +4,7 @@
 
 #include "core/ops/adaptive_gate.h"
 #include "core/ops/block_linear.h"
+#include "core/ops/rows.h"
 #include "core/ops/sigmoid_gate.h"
 #include "core/ops/softmax.h"
 #include "core/ops/stream_gelu_mix.h"
@@ -127,7 +128,8 @@ FrontEndSize front_end_size(int64_t width, const CmollmKeys& keys) {
   return {0, 0};
 }
 
-StreamFfn::StreamFfn(const std::string& prefix, const Gpt2Options& o, const CmollmKeys& keys)
+StreamFfn::StreamFfn(const std::string& prefix, const Gpt2Options& o, const CmollmKeys& keys,
+                     const StreamRegion& where)
     : front(prefix + "front.", o.width, keys),
       router(prefix + "router", o.width, keys.streams, true, kInit),
       streams(prefix + "streams.weight", {keys.streams, o.ffn_width, o.width},
@@ -137,28 +139,54 @@ StreamFfn::StreamFfn(const std::string& prefix, const Gpt2Options& o, const Cmol
       mixes_after(keys.mix == MixPoint::kPost),
       to_streams(keys.gate_site == GateSite::kFeature),
       order(keys.mix_order),
-      form(o.gelu) {
+      form(o.gelu),
+      region(where) {
   router.weight.wide = true;
   streams.owner = Owner::kMatrix;
-  streams.matrices = keys.streams;
+  streams.matrices = stream_bias.matrices = keys.streams;
   stream_bias.wide = true;
+  const int axis = region.slices() ? 1 : 0;
+  region.split(streams, axis);
+  region.split(stream_bias, axis);
+  if (region.slices()) region.split(down.weight, 1);
 }
 
 Var StreamFfn::operator()(const Var& u, const StreamContext& context) {
   const Var z = front(u, context), s = to_streams ? z : u;
   const Var g = softmax(router(z));
-  if (context.probe) context.probe(s, streams.value);
-  const Var hidden = mixes_after ? stream_gelu_mix(s, g, streams, stream_bias)
-                                 : gelu(stream_linear(s, g, streams, stream_bias, order), form);
-  return context.balance(down(hidden), g);
+  if (context.probe) context.probe(s, streams);
+  return context.balance(region.slices() ? of_slices(s, g) : of_streams(s, g), g);
 }
+
+Var StreamFfn::of_streams(const Var& s, const Var& g) {
+  const Var mixed = region.sum(s, g, s.dtype(), [this](const Var& rows, const Var& gates) {
+    return mix(rows, gates, region.part_sums());
+  });
+  return down(phi(mixed));
+}
+
+Var StreamFfn::of_slices(const Var& s, const Var& g) {
+  const DType sums = accumulator_of(s.dtype());
+  const Var y = region.sum(s, g, sums, [this](const Var& rows, const Var& gates) {
+    return linear_wide(phi(mix(rows, gates, SumType::kRounded)), down.weight);
+  });
+  return add_row(y, *down.bias, s.dtype());
+}
+
+Var StreamFfn::mix(const Var& s, const Var& g, SumType sums) {
+  return mixes_after ? stream_gelu_mix(s, g, streams, stream_bias, sums)
+                     : stream_linear(s, g, streams, stream_bias, order, sums);
+}
+
+Var StreamFfn::phi(const Var& mixed) const { return mixes_after ? mixed : gelu(mixed, form); }
 
 void StreamFfn::add_products(Products& products, int64_t rows, int64_t count) const {
   front.add_products(products, rows, count);
   products.add(product_of("router", router.weight, rows, count, ProductRole::kFrontEnd));
+  const Shape& kernels = streams.global_shape;
   // Every stream has every row.
-  products.add({"streams", rows, streams.shape[2], streams.shape[1], 1, streams.shape[0] * count});
-  products.add(product_of("feed-forward out", down.weight, rows, count));
+  products.add({"streams", rows, kernels[2], kernels[1], 1, kernels[0] * count});
+  products.add({"feed-forward out", rows, kernels[1], kernels[2], 1, count});
 }
 
 }  // namespace anabranch

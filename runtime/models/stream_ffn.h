@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 
+#include "parallel/stream_region.h"
 #include "runtime/config/family_config.h"
 #include "runtime/models/gpt2_block.h"
 
@@ -37,7 +38,7 @@ struct StreamContext {
   // Takes the gates [rows, N] of a layer and returns `y` carrying their balance loss.
   std::function<Var(const Var& y, const Var& gates)> balance;
   // Sees the streams' input and kernels [N, F, C], if somebody asks.
-  std::function<void(const Var& s, const Tensor& kernels)> probe = {};
+  std::function<void(const Var& s, const Param& kernels)> probe = {};
 };
 
 struct FrontEnd {
@@ -80,6 +81,8 @@ struct FrontEndSize {
 
 FrontEndSize front_end_size(int64_t width, const CmollmKeys& keys);
 
+// Where streams lie on several ranks, those split as stream_region.h says: the streams, or the
+// hidden axis F of all of them. The rest is on every rank.
 struct StreamFfn {
   FrontEnd front;
   Linear router;               // [N, C], in fp32 in every run
@@ -88,11 +91,13 @@ struct StreamFfn {
   bool mixes_after, to_streams;
   MixOrder order;
   GeluForm form;  // of phi; gates, and mixing after phi, have the tanh form
+  StreamRegion region;
 
-  StreamFfn(const std::string& prefix, const Gpt2Options& options, const CmollmKeys& keys);
+  StreamFfn(const std::string& prefix, const Gpt2Options& options, const CmollmKeys& keys,
+            const StreamRegion& where = {});
 
   Var operator()(const Var& u, const StreamContext& context);
-  // Those of `count` calls, to `products`.
+  // Those of `count` calls of the whole model, to `products`.
   void add_products(Products& products, int64_t rows, int64_t count) const;
 
   void visit(const auto& f) {
@@ -102,6 +107,14 @@ struct StreamFfn {
     f(stream_bias);
     down.visit(f);
   }
+
+ private:
+  // U, or sum_k g_k phi(K_k s + b_k), of the streams and hidden units that are here.
+  Var mix(const Var& s, const Var& g, SumType sums);
+  [[nodiscard]] Var phi(const Var& mixed) const;
+  // W_down phi(U) + b_down, with streams or slices of them on several ranks.
+  Var of_streams(const Var& s, const Var& g);
+  Var of_slices(const Var& s, const Var& g);
 };
 
 }  // namespace anabranch

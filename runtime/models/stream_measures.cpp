@@ -17,24 +17,35 @@ double entropy_of(std::span<const double> p) {
   return sum;
 }
 
-// The mean over all pairs of the cosine of slices of `all` [N, ...].
-double mean_cosine(const Tensor& all) {
+// sums[i, j] += <slice i, slice j> of `all` [N, ...], for i <= j.
+void add_dots(Tensor& sums, const Tensor& all) {
   const int64_t N = all.dim(0), size = all.count() / N;
-  std::vector<Tensor> parts;
-  std::vector<double> norms;
-  for (int64_t k = 0; k < N; ++k) {
-    parts.push_back(all.view(k * size, {size}));
-    norms.push_back(std::sqrt(cpu::dot(parts.back(), parts.back())));
-  }
-  double sum = 0;
-  int64_t pairs = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (size_t j = i + 1; j < parts.size(); ++j, ++pairs) {
-      const double scale = norms[i] * norms[j];
-      sum += scale > 0 ? cpu::dot(parts[i], parts[j]) / scale : 0;
+  const auto part = [&](int64_t k) { return all.view(k * size, {size}); };
+  for (int64_t i = 0; i < N; ++i) {
+    for (int64_t j = i; j < N; ++j) {
+      sums.data<double>()[i * N + j] += cpu::dot(part(i), part(j));
     }
   }
-  return pairs > 0 ? sum / static_cast<double>(pairs) : 1;
+}
+
+Tensor zeros(Shape shape) {
+  Tensor t(shape, DType::kF64);
+  t.fill_zero();
+  return t;
+}
+
+// The mean of the cosine over all pairs, by their scalar products.
+double mean_cosine(const Tensor& dots) {
+  const int64_t N = dots.dim(0);
+  const auto dot = [&](int64_t i, int64_t j) { return dots.data<double>()[i * N + j]; };
+  double sum = 0;
+  for (int64_t i = 0; i < N; ++i) {
+    for (int64_t j = i + 1; j < N; ++j) {
+      const double scale = std::sqrt(dot(i, i)) * std::sqrt(dot(j, j));
+      sum += scale > 0 ? dot(i, j) / scale : 0;
+    }
+  }
+  return N > 1 ? 2 * sum / static_cast<double>(N * (N - 1)) : 1;
 }
 
 }  // namespace
@@ -64,15 +75,20 @@ void StreamMeasures::add_gates(Measures& to, int64_t unit, const Tensor& gates) 
 }
 
 void StreamMeasures::add_branches(Measures& to, int64_t unit, const Tensor& s,
-                                  const Tensor& kernels) const {
-  const int64_t rows = std::min(kProbeRows, s.dim(0)), F = kernels.dim(1), C = kernels.dim(2);
-  const Tensor probe = s.view(0, {rows, C});
-  Tensor all = s.like({streams_, rows, F}, accumulator_of(s.dtype()), "branch probe");
-  for (int64_t k = 0; k < streams_; ++k) {
-    Tensor v = all.view(k * rows * F, {rows, F});
-    gemm(v, probe, kernels.view(k * F * C, {F, C}), {.transpose_b = true});
+                                  const Param& kernels) const {
+  const int64_t rows = std::min(kProbeRows, s.dim(0)), C = s.dim(1);
+  const int64_t n = kernels.shape[0], f = kernels.shape[1];  // of the streams and units here
+  const Tensor probes = region_.rows_of_all(s.view(0, {rows, C}));
+  const int64_t ranks = probes.dim(0) / rows;
+  const Tensor made = s.like({ranks, n, f, rows}, accumulator_of(s.dtype()), "branch probe");
+  for (int64_t i = 0; i < ranks * n; ++i) {
+    Tensor v = made.view(i * f * rows, {f, rows});
+    gemm(v, kernels.value.view(i % n * f * C, {f, C}), probes.view(i / n * rows * C, {rows, C}),
+         {.transpose_b = true});
   }
-  to.add(at(unit, 2 * streams_ + 2), mean_cosine(all));
+  Tensor dots = zeros({streams_, streams_});
+  for (const Tensor& piece : region_.come_home(made, kernels.global_shape)) add_dots(dots, piece);
+  to.add(at(unit, 2 * streams_ + 2), mean_cosine(dots));
   to.add(at(unit, 2 * streams_ + 3), 1);
 }
 
@@ -115,18 +131,29 @@ void StreamMeasures::read_gates(std::vector<Reading>& to, const Measures& sums, 
   to.push_back({Metric::kBranchSimilarity, layer, 0, sums.at(at(unit, 2 * N + 2)) / probes});
 }
 
-void StreamMeasures::read_kernels(std::vector<Reading>& to, int64_t unit, const Param& kernels) {
+void StreamMeasures::read_kernels(std::vector<Reading>& to, int64_t unit,
+                                  const Param& kernels) const {
   const int layer = static_cast<int>(unit);
-  to.push_back({Metric::kKernelSimilarity, layer, 0, mean_cosine(kernels.value)});
-  const int64_t N = kernels.shape[0], size = kernels.shape.count() / N;
-  double least = 0, most = 0;
-  for (int64_t k = 0; k < N && !kernels.grad.empty(); ++k) {
+  const int64_t N = streams_, n = kernels.shape[0], size = kernels.shape.count() / n;
+  Tensor dots = zeros({N, N});
+  add_dots(dots, region_.slices_of(kernels.value, kernels.global_shape));
+  region_.add_up(dots);
+  to.push_back({Metric::kKernelSimilarity, layer, 0, mean_cosine(dots)});
+  if (kernels.grad.empty()) return;
+  // Of the streams, and last how many ranks do not have the whole sum of their gradients: with
+  // ZeRO-1 a rank has that of what it owns.
+  Tensor squares = zeros({N + 1});
+  const int64_t first = kernels.split_axis == 0 ? kernels.slice_begin : 0;
+  for (int64_t k = 0; k < n; ++k) {
     const Tensor part = kernels.grad.view(k * size, {size});
-    const double norm = std::sqrt(cpu::dot(part, part));
-    least = k == 0 ? norm : std::min(least, norm);
-    most = std::max(most, norm);
+    squares.data<double>()[first + k] = cpu::dot(part, part);
   }
-  if (most > 0) to.push_back({Metric::kStreamGradientRatio, layer, 0, least / most});
+  squares.data<double>()[N] = kernels.master.count() < kernels.shape.count() ? 1 : 0;
+  region_.add_up(squares);
+  if (squares.data<double>()[N] > 0) return;
+  const auto [least, most] =
+      std::ranges::minmax(squares.span<double>().first(static_cast<size_t>(N)));
+  if (most > 0) to.push_back({Metric::kStreamGradientRatio, layer, 0, std::sqrt(least / most)});
 }
 
 }  // namespace anabranch

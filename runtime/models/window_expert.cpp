@@ -13,17 +13,33 @@
 namespace anabranch {
 namespace {
 
+// Where the row of each slot stands in the batch.
+class Numbers {
+ public:
+  Numbers(const Tensor& source, const Tensor& numbers)
+      : source_(source.data<int32_t>()),
+        number_(numbers.empty() ? nullptr : numbers.data<int32_t>()) {}
+
+  [[nodiscard]] int64_t of(int64_t slot) const {
+    const int32_t row = source_[slot];
+    return number_ == nullptr ? row : number_[row];
+  }
+
+ private:
+  const int32_t *source_, *number_;
+};
+
 // The slots of an expert in the order of its attention.
 std::vector<int64_t> ordered_slots(const SlotPlan& plan, int64_t e, const Tensor& gates,
-                                   const RowLayout& layout) {
+                                   const RowLayout& layout, const Numbers& numbers) {
   std::vector<int64_t> slots(static_cast<size_t>(plan.groups.size(e)));
   std::iota(slots.begin(), slots.end(), plan.groups.begin(e));
   if (layout.order == SlotOrder::kTime) return slots;
-  const auto* row = plan.source.data<int32_t>();
   const auto* gate = plan.gate.data<int32_t>();
   const auto sort_by = [&]<class T>(const T* score) {
     std::ranges::stable_sort(slots, [&](int64_t a, int64_t b) {
-      const int64_t of_a = row[a] / layout.segment_rows, of_b = row[b] / layout.segment_rows;
+      const int64_t of_a = numbers.of(a) / layout.segment_rows;
+      const int64_t of_b = numbers.of(b) / layout.segment_rows;
       return of_a != of_b ? of_a < of_b : sort_key(score[gate[a]]) > sort_key(score[gate[b]]);
     });
   };
@@ -35,25 +51,36 @@ std::vector<int64_t> ordered_slots(const SlotPlan& plan, int64_t e, const Tensor
   return slots;
 }
 
-// From row `a` to row `b` of the same segment.
-int64_t distance(const ExpertRows& rows, SlotPosition form, int64_t a, int64_t b) {
-  const auto* const source = rows.plan.source.data<int32_t>();
-  return form == SlotPosition::kCompact ? b - a : source[b] - source[a];
-}
+// Rows in the order of attention, by where they stand in the batch.
+struct Line {
+  std::vector<int64_t> numbers;
+  const RowLayout& layout;
+
+  [[nodiscard]] int64_t segment(int64_t i) const {
+    return numbers[static_cast<size_t>(i)] / layout.segment_rows;
+  }
+
+  [[nodiscard]] int64_t position(int64_t i) const {
+    return numbers[static_cast<size_t>(i)] % layout.segment_rows;
+  }
+
+  // Whether row `b` of the same segment is too far from row `a` to be seen.
+  [[nodiscard]] bool apart(int64_t a, int64_t b) const {
+    if (layout.window == 0) return false;
+    const bool compact = layout.window_position == SlotPosition::kCompact;
+    return (compact ? b - a : position(b) - position(a)) >= layout.window;
+  }
+};
 
 // As far after a row as first_key lies before it.
-void see_both_ways(ExpertRows& rows, const RowLayout& layout) {
-  const int64_t S = rows.plan.source.count();
+void see_both_ways(ExpertRows& rows, const Line& line) {
+  const int64_t S = std::ssize(line.numbers);
   rows.last_key = rows.first_key.like({1, S}, DType::kI32, "expert.last_key");
-  const auto* const source = rows.plan.source.data<int32_t>();
   auto* const last_key = rows.last_key.data<int32_t>();
-  const auto segment = [&](int64_t i) { return source[i] / layout.segment_rows; };
   int64_t last = 0;
   for (int64_t i = S - 1; i >= 0; --i) {
-    if (i == S - 1 || segment(i) != segment(i + 1)) last = i;
-    while (layout.window > 0 && distance(rows, layout.window_position, i, last) >= layout.window) {
-      --last;
-    }
+    if (i == S - 1 || line.segment(i) != line.segment(i + 1)) last = i;
+    while (line.apart(i, last)) --last;
     last_key[i] = static_cast<int32_t>(last);
   }
 }
@@ -61,35 +88,33 @@ void see_both_ways(ExpertRows& rows, const RowLayout& layout) {
 }  // namespace
 
 ExpertRows arrange_rows(const SlotPlan& plan, int64_t e, const Tensor& gates,
-                        const RowLayout& layout) {
-  const std::vector<int64_t> slots = ordered_slots(plan, e, gates, layout);
+                        const RowLayout& layout, const Tensor& numbers) {
+  const Numbers of_slot(plan.source, numbers);
+  const std::vector<int64_t> slots = ordered_slots(plan, e, gates, layout, of_slot);
   const int64_t S = std::ssize(slots);
+  Line line{{}, layout};
+  for (const int64_t slot : slots) line.numbers.push_back(of_slot.of(slot));
   const auto ints = [&](Shape shape, const char* tag) {
     return plan.source.like(shape, DType::kI32, tag);
   };
-  ExpertRows rows;
-  rows.plan = {plan.rows, {{0, S}}, ints({S}, "expert.source"), ints({S}, "expert.gate")};
-  rows.positions = ints({S}, "expert.positions");
-  rows.first_key = ints({1, S}, "expert.first_key");
-  auto* source = rows.plan.source.data<int32_t>();
-  auto* gate = rows.plan.gate.data<int32_t>();
-  auto* rope_position = rows.positions.data<int32_t>();
-  auto* first_key = rows.first_key.data<int32_t>();
+  ExpertRows rows{ints({S}, "expert.slots"),
+                  ints({S}, "expert.source"),
+                  ints({S}, "expert.positions"),
+                  ints({1, S}, "expert.first_key"),
+                  {}};
   int64_t begin = 0, first = 0;  // of the segment, and of what row i sees
   for (int64_t i = 0; i < S; ++i) {
-    const auto slot = static_cast<size_t>(i);
-    source[i] = plan.source.data<int32_t>()[slots[slot]];
-    gate[i] = plan.gate.data<int32_t>()[slots[slot]];
-    const int64_t segment = source[i] / layout.segment_rows;
-    if (i == 0 || segment != source[i - 1] / layout.segment_rows) begin = first = i;
-    while (layout.window > 0 && distance(rows, layout.window_position, first, i) >= layout.window) {
-      ++first;
-    }
+    const int64_t slot = slots[static_cast<size_t>(i)];
+    rows.slots.data<int32_t>()[i] = static_cast<int32_t>(slot);
+    rows.source.data<int32_t>()[i] = plan.source.data<int32_t>()[slot];
+    if (i == 0 || line.segment(i) != line.segment(i - 1)) begin = first = i;
+    while (line.apart(first, i)) ++first;
     const bool compact = layout.rope_position == SlotPosition::kCompact;
-    rope_position[i] = static_cast<int32_t>(compact ? i - begin : source[i] % layout.segment_rows);
-    first_key[i] = static_cast<int32_t>(first);
+    rows.positions.data<int32_t>()[i] =
+        static_cast<int32_t>(compact ? i - begin : line.position(i));
+    rows.first_key.data<int32_t>()[i] = static_cast<int32_t>(first);
   }
-  if (layout.both_ways) see_both_ways(rows, layout);
+  if (layout.both_ways) see_both_ways(rows, line);
   return rows;
 }
 

@@ -29,7 +29,8 @@ struct RowLayout {
 // The rows of one expert, segment by segment; a row sees itself and those before it from first_key
 // on, and up to last_key if there is one.
 struct ExpertRows {
-  SlotPlan plan;     // of one group
+  Tensor slots;      // [S] int32: of the plan
+  Tensor source;     // [S] int32: their rows
   Tensor positions;  // [S] int32, of RoPE
   Tensor first_key;  // [1, S] int32
   Tensor last_key;   // the same, or empty
@@ -37,9 +38,10 @@ struct ExpertRows {
 
 // The slots of expert `e` of `plan`, which has them by index.
 //
-//   gates  the scores that plan.gate indexes, float32 or float64
+//   gates    the scores that plan.gate indexes, float32 or float64; read by kAffinity alone
+//   numbers  [plan.rows] int32: where each row stands in the batch; empty: 0, 1, ..
 ExpertRows arrange_rows(const SlotPlan& plan, int64_t e, const Tensor& gates,
-                        const RowLayout& layout);
+                        const RowLayout& layout, const Tensor& numbers = {});
 
 struct WindowBlockSizes {
   int64_t width, heads, ffn_width;

@@ -57,21 +57,44 @@ void TrainJobs::SetUp() {
         folder + "/tokenizer.json", "--out", folder + "/data", "--validation", "0.1"});
 }
 
-std::unique_ptr<test::Process> TrainJobs::train(const std::string& run, int ranks,
-                                                const std::vector<std::string>& arguments) {
-  std::vector<std::string> command;
-  if (ranks > 0) {
-    command = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
-  }
-  for (const std::string& word :
-       {std::string(AB_PROGRAM), std::string("train"), path("run.yaml").string(),
-        "--set=run.dir=" + path(run).string(), "--set=data.path=" + data().string(),
-        "--set=train.steps=" + std::to_string(kSteps)}) {
-    command.push_back(word);
-  }
-  command.insert(command.end(), arguments.begin(), arguments.end());
+std::vector<std::string> TrainJobs::command(const std::string& run,
+                                            const std::vector<std::string>& arguments) const {
+  std::vector<std::string> words{AB_PROGRAM,
+                                 "train",
+                                 path("run.yaml").string(),
+                                 "--set=run.dir=" + path(run).string(),
+                                 "--set=data.path=" + data().string(),
+                                 "--set=train.steps=" + std::to_string(kSteps)};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+std::unique_ptr<test::Process> TrainJobs::start(const std::vector<std::string>& command) {
   const std::string output = path(join("out-", ++started_, ".txt")).string();
   return std::make_unique<test::Process>(command, output, kMpi);
+}
+
+std::unique_ptr<test::Process> TrainJobs::train(const std::string& run, int ranks,
+                                                const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  if (ranks > 0) {
+    words = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
+  }
+  const std::vector<std::string> program = command(run, arguments);
+  words.insert(words.end(), program.begin(), program.end());
+  return start(words);
+}
+
+std::unique_ptr<test::Process> TrainJobs::train_unlike(
+    const std::string& run, const std::vector<std::vector<std::string>>& ranks) {
+  std::vector<std::string> words{"mpirun", "--oversubscribe", "--bind-to", "none"};
+  for (const std::vector<std::string>& arguments : ranks) {
+    if (words.size() > 4) words.emplace_back(":");
+    words.insert(words.end(), {"-np", "1"});
+    const std::vector<std::string> program = command(run, arguments);
+    words.insert(words.end(), program.begin(), program.end());
+  }
+  return start(words);
 }
 
 TrainJobs::Ended TrainJobs::finish(test::Process& job) const {

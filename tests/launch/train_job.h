@@ -24,6 +24,10 @@ class TrainJobs : public testing::Test {
   std::unique_ptr<test::Process> train(const std::string& run, int ranks,
                                        const std::vector<std::string>& arguments = {});
 
+  // Under mpirun, one rank for each list of arguments.
+  std::unique_ptr<test::Process> train_unlike(const std::string& run,
+                                              const std::vector<std::vector<std::string>>& ranks);
+
   // The same to its end; nothing may be left behind.
   struct Ended {
     int exit_code = -1;
@@ -56,6 +60,10 @@ class TrainJobs : public testing::Test {
   static constexpr const char* kEndless = "--set=train.steps=1000000";
 
  private:
+  [[nodiscard]] std::vector<std::string> command(const std::string& run,
+                                                 const std::vector<std::string>& arguments) const;
+  std::unique_ptr<test::Process> start(const std::vector<std::string>& command);
+
   test::TempDir dir_;
   int started_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "parallel/flat_store.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include <gtest/gtest.h>
@@ -116,7 +117,7 @@ TEST(FlatStore, SlicesAreEqualAndCoverTheBucket) {
     for (int b = 0; b < std::ssize(store.buckets()); ++b) {
       int64_t end = 0;
       for (int r = 0; r < ranks; ++r) {
-        const FlatStore::Slice slice = store.slice(b, r);
+        const Slice slice = store.slice(b, r);
         EXPECT_EQ(slice.begin, end);
         EXPECT_EQ(slice.begin % FlatStore::kAlign, 0);
         end += slice.count;
@@ -157,11 +158,94 @@ TEST(FlatStore, MomentsArePerParameter) {
   }
 }
 
+// With ZeRO-1 the ranks' masters and moments are the pieces of the whole ones.
+TEST(FlatStore, RanksOwnEveryElementOnce) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const Owner owner : {Owner::kAdamw, Owner::kMatrix}) {
+      for (const int ranks : {1, 2, 3, 8}) {
+        std::vector<std::vector<int>> owners;  // by parameter and element, how many own it
+        for (int rank = 0; rank < ranks; ++rank) {
+          std::vector<Param> params = layers(5, type, owner);
+          const auto pool = std::make_shared<Pool>();
+          FlatStore store(
+              pointers(params),
+              {.bucket_bytes = 1000, .all_ranks = ranks, .all_rank = rank, .zero = true}, pool);
+          owners.resize(params.size());
+          for (const FlatStore::Entry& e : store.entries()) {
+            const Param& w = *e.param;
+            const Bucket& b = store.buckets()[static_cast<size_t>(e.bucket)];
+            const Slice slice = store.slice(e.bucket, rank);
+            EXPECT_EQ(b.sharded(), ranks > 1);
+            EXPECT_EQ(b.master.count(), slice.count);
+            EXPECT_EQ(b.m.count(), slice.count);
+            EXPECT_EQ(b.v.count(), b.owner == Owner::kAdamw ? slice.count : 0);
+            EXPECT_EQ(w.master.count(), e.own.count);
+            EXPECT_EQ(w.master_begin, e.own.begin);
+            EXPECT_EQ(store.m(e).shape(), w.master.shape());
+            EXPECT_EQ(w.value.shape(), w.shape);
+            EXPECT_TRUE(aligned(w.value) && aligned(w.grad)) << w.name;
+            std::vector<int>& of = owners[static_cast<size_t>(&w - params.data())];
+            of.resize(static_cast<size_t>(w.shape.count()));
+            for (int64_t i = 0; i < e.own.count; ++i) ++of[static_cast<size_t>(e.own.begin + i)];
+            if (b.owner == Owner::kMatrix) {
+              EXPECT_TRUE(e.own.count == 0 || e.own.count == w.shape.count()) << w.name;
+            }
+            if (e.own.count == 0 || w.compute != accumulator_of(w.compute)) continue;
+            EXPECT_EQ(w.master.raw(), w.value.view(e.own.begin, {1}).raw()) << w.name;
+          }
+        }
+        for (const std::vector<int>& of : owners) {
+          EXPECT_EQ(of, std::vector<int>(of.size(), 1)) << ranks;
+        }
+      }
+    }
+  }
+}
+
+// Transformer layers whose matrices do not come out even in any bucket.
+TEST(FlatStore, MatricesAreDealtByCost) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    std::vector<double> cost(static_cast<size_t>(ranks), 0);
+    double all = 0;
+    int64_t room = 0, least = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<Param> params;
+      for (int i = 0; i < 12; ++i) {
+        params.push_back(make(join(i, "qkv"), {96, 32}, DType::kF32, Owner::kMatrix));
+        params.push_back(make(join(i, "proj"), {32, 32}, DType::kF32, Owner::kMatrix));
+        params.push_back(make(join(i, "up"), {128, 32}, DType::kF32, Owner::kMatrix));
+        params.push_back(make(join(i, "down"), {32, 128}, DType::kF32, Owner::kMatrix));
+        params.push_back(make(join(i, "router"), {4, 32}, DType::kF32, Owner::kMatrix));
+      }
+      const FlatStore::Options options{
+          .bucket_bytes = 60000, .all_ranks = ranks, .all_rank = rank, .zero = true};
+      FlatStore store(pointers(params), options, nullptr);
+      for (const FlatStore::Entry& e : store.entries()) {
+        const int64_t rows = e.param->shape[0], columns = e.param->shape[1];
+        const auto one = static_cast<double>(rows * columns * std::min(rows, columns));
+        if (e.own.count > 0) cost[static_cast<size_t>(rank)] += one;
+        if (rank == 0) all += one;
+      }
+      if (rank > 0) continue;
+      FlatStore::Options plain = options;
+      plain.zero = false;
+      for (const Bucket& b : store.buckets()) room += b.count;
+      for (const Bucket& b : FlatStore::plan(pointers(params), plain)) least += b.count;
+    }
+    EXPECT_LE(*std::ranges::max_element(cost), 1.15 * all / ranks) << ranks;
+    EXPECT_LE(static_cast<double>(room), 1.05 * static_cast<double>(least)) << ranks;
+  }
+}
+
 TEST(FlatStore, RefusesWhatItCannotLayOut) {
   std::vector<Param> params;
   params.push_back(make("norm", {4}, DType::kF32, Owner::kMatrix));
   EXPECT_THROW(FlatStore(pointers(params), {}, nullptr), Error);
   Param w = make("w", {4}), other = make("w", {4});
+  Param cut = make("cut", {4, 6, 5}, DType::kF32, Owner::kMatrix);
+  cut.matrices = 4;
+  cut.split(1, 0, 3, 2);
+  EXPECT_THROW(FlatStore({&cut}, {}, nullptr), Error);
   EXPECT_THROW(FlatStore({&w, &w}, {}, nullptr), Error);
   EXPECT_THROW(FlatStore({&w, &other}, {}, nullptr), Error);
 }

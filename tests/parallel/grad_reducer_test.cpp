@@ -43,13 +43,20 @@ Var scale(const Var& x, Param& w) {
 }
 
 struct RankSetup {
-  explicit RankSetup(Group& g, int64_t width, int64_t bucket_bytes, DType wire = DType::kF32)
+  explicit RankSetup(Group& g, int64_t width, int64_t bucket_bytes, DType wire = DType::kF32,
+                     bool zero = false)
       : params(make_params(width)),
-        mesh(g, mesh_shape(g.size(), 1, 1)),
+        mesh(g, mesh_shape(g.size(), 1, 1, 1)),
         store(pointers(params),
-              {.bucket_bytes = bucket_bytes, .all_ranks = g.size(), .data_ranks = g.size()}, pool),
+              {.bucket_bytes = bucket_bytes,
+               .all_ranks = g.size(),
+               .data_ranks = g.size(),
+               .all_rank = g.rank(),
+               .data_rank = g.rank(),
+               .zero = zero},
+              pool),
         reducer(store, mesh, wire) {
-    for (Param& w : params) w.master.copy_from(test::full(w.shape, 1, DType::kF32));
+    for (Param& w : params) w.value.copy_from(test::full(w.shape, 1, DType::kF32));
   }
 
   std::vector<Param> params;
@@ -96,6 +103,39 @@ TEST_P(Reducer, SumsEqualThoseOfOneRank) {
             test::expect_equal(s.params[i].grad, want[i].grad, want[i].name);
             EXPECT_FALSE(s.params[i].fresh);
           }
+        }
+      });
+    }
+  }
+}
+
+TEST_P(Reducer, RanksHaveTheSumsOfWhatTheyOwnAndThenAllValues) {
+  const int size = GetParam();
+  for (const DType wire : {DType::kF32, DType::kBF16}) {
+    for (const int64_t bytes : {1, 300, 1 << 20}) {
+      std::vector<Param> want = make_params(133);
+      for (Param& w : want) w.value = w.master = test::full(w.shape, 1, DType::kF32);
+      for (int batch = 0; batch < 2 * size; ++batch) backward(want, batch, kTied, nullptr);
+
+      run_on_threads(size, [&](Group& g) {
+        RankSetup s(g, 133, bytes, wire, true);
+        const auto ready = [&](Param& w) { s.reducer.ready(w); };
+        s.store.forget_grads();
+        backward(s.params, 2 * g.rank(), kTied, ready);
+        s.reducer.arm();
+        backward(s.params, 2 * g.rank() + 1, kTied, ready);
+        s.reducer.finish();
+        for (const FlatStore::Entry& e : s.store.entries()) {
+          const auto i = static_cast<size_t>(e.param - s.params.data());
+          test::expect_equal(e.param->grad.view(e.own.begin, {e.own.count}),
+                             want[i].grad.view(e.own.begin, {e.own.count}), want[i].name);
+          // What an optimizer would do.
+          e.param->master.copy_from(want[i].grad.view(e.own.begin, e.param->master.shape()));
+        }
+        for (int b = 0; b < std::ssize(s.store.buckets()); ++b) s.reducer.gather(b);
+        s.reducer.finish_gather();
+        for (size_t i = 0; i < want.size(); ++i) {
+          test::expect_equal(s.params[i].value, want[i].grad, want[i].name);
         }
       });
     }
@@ -163,7 +203,7 @@ TEST(GradReducer, SplitParametersAreSummedOverDataOnly) {
   run_on_threads(4, [](Group& g) {
     Param whole("whole", {8}, Init::constant(0)), split("split", {8}, Init::constant(0));
     split.reduce = ReduceGroup::kData;
-    const Mesh mesh(g, mesh_shape(4, 2, 1));
+    const Mesh mesh(g, mesh_shape(4, 2, 1, 1));
     FlatStore store({&whole, &split}, {.all_ranks = 4, .data_ranks = 2}, nullptr);
     GradReducer reducer(store, mesh);
     for (Param* w : {&whole, &split}) {
@@ -174,6 +214,36 @@ TEST(GradReducer, SplitParametersAreSummedOverDataOnly) {
     reducer.finish();
     EXPECT_EQ(*whole.grad.data<float>(), 15);
     EXPECT_EQ(*split.grad.data<float>(), g.rank() % 2 == 0 ? 5 : 10);
+  });
+}
+
+TEST(GradReducer, SplitParametersAreShardedOverData) {
+  run_on_threads(4, [](Group& g) {
+    Param whole("whole", {200}, Init::constant(0)), split("split", {200}, Init::constant(0));
+    split.reduce = ReduceGroup::kData;
+    const Mesh mesh(g, mesh_shape(4, 2, 1, 1));
+    FlatStore store({&whole, &split},
+                    {.all_ranks = 4,
+                     .data_ranks = 2,
+                     .all_rank = g.rank(),
+                     .data_rank = mesh.data().rank(),
+                     .zero = true},
+                    nullptr);
+    GradReducer reducer(store, mesh);
+    for (Param* w : {&whole, &split}) {
+      w->grad.copy_from(test::full({200}, 1 << g.rank(), DType::kF32));
+      w->fresh = false;
+    }
+    reducer.arm();
+    reducer.finish();
+    for (const FlatStore::Entry& e : store.entries()) {
+      ASSERT_GT(e.own.count, 0);
+      e.param->master.copy_from(e.param->grad.view(e.own.begin, {e.own.count}));
+      reducer.gather(e.bucket);
+    }
+    reducer.finish_gather();
+    for (const double v : test::values(whole.value)) EXPECT_EQ(v, 15);
+    for (const double v : test::values(split.value)) EXPECT_EQ(v, g.rank() % 2 == 0 ? 5 : 10);
   });
 }
 

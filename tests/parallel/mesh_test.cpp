@@ -20,7 +20,7 @@ std::string refusal(const std::function<void()>& f) {
 
 TEST(Mesh, ModelRanksAreConsecutive) {
   run_on_threads(8, [](Group& world) {
-    const Mesh mesh(world, mesh_shape(8, 2, 4));
+    const Mesh mesh(world, mesh_shape(8, 2, 4, 1));
     EXPECT_EQ(mesh.shape().data, 4);
     EXPECT_EQ(mesh.model().size(), 2);
     EXPECT_EQ(mesh.model().rank(), world.rank() % 2);
@@ -36,20 +36,21 @@ TEST(Mesh, ModelRanksAreConsecutive) {
   });
 }
 
-TEST(Mesh, APoolLiesOnAsManyRanksAsItHasSequences) {
-  EXPECT_EQ(mesh_shape(8, 1, 1).pool, 1);
-  EXPECT_EQ(mesh_shape(8, 1, 4).pool, 4);
-  EXPECT_EQ(mesh_shape(4, 1, 16).pool, 4);
+TEST(Mesh, APoolLiesOnAsManyRanksAsItHasMicroBatches) {
+  EXPECT_EQ(mesh_shape(8, 1, 1, 4).pool, 1);
+  EXPECT_EQ(mesh_shape(8, 1, 4, 1).pool, 4);
+  EXPECT_EQ(mesh_shape(4, 1, 16, 4).pool, 4);
+  EXPECT_EQ(mesh_shape(4, 1, 16, 32).pool, 1);
 }
 
 TEST(Mesh, RefusalsShowTheNumbers) {
-  EXPECT_THAT(refusal([] { mesh_shape(6, 4, 1); }),
+  EXPECT_THAT(refusal([] { mesh_shape(6, 4, 1, 1); }),
               HasSubstr("parallel.model is 4 but there are 6 ranks; it must divide them: one of "
                         "1, 2, 3, 6"));
-  EXPECT_THAT(refusal([] { mesh_shape(6, 0, 1); }), HasSubstr("parallel.model is 0"));
-  EXPECT_THAT(refusal([] { mesh_shape(6, 1, 4); }), HasSubstr("a pool lies on 4 ranks"));
-  EXPECT_THAT(refusal([] { mesh_shape(4, 1, 6); }), HasSubstr("use a multiple of 4"));
-  EXPECT_THAT(refusal([] { mesh_shape(4, 1, 0); }), HasSubstr("at least 1"));
+  EXPECT_THAT(refusal([] { mesh_shape(6, 0, 1, 1); }), HasSubstr("parallel.model is 0"));
+  EXPECT_THAT(refusal([] { mesh_shape(6, 1, 4, 1); }), HasSubstr("a pool lies on 4 ranks"));
+  EXPECT_THAT(refusal([] { mesh_shape(4, 1, 6, 4); }), HasSubstr("a multiple of the other"));
+  EXPECT_THAT(refusal([] { mesh_shape(4, 1, 0, 1); }), HasSubstr("at least 1"));
   const auto self = self_group();
   EXPECT_THAT(refusal([&] {
                 Mesh(*self, {2, 3, 1});

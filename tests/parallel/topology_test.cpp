@@ -46,9 +46,27 @@ TEST(Topology, ARankThatDiffersIsNamedOnEveryRank) {
       EXPECT_THAT(error.what(), testing::HasSubstr("has 'v1' but rank 2"));
       EXPECT_THAT(error.what(), testing::HasSubstr("'v2'"));
     }
-    const std::string text(1000, 'a');
-    EXPECT_THROW(require_same(g, "the configuration", g.rank() == 1 ? text + "b" : text + "c"),
-                 Error);
+  });
+}
+
+TEST(Topology, OfLongTextsTheLineThatDiffersIsShown) {
+  run_on_threads(3, [](Group& g) {
+    const auto text = [&](const std::string& lr) {
+      return std::string(1000, 'a') + "\n  lr: " + lr + "\n" + std::string(1000, 'b');
+    };
+    try {
+      require_same(g, "the configuration", text(g.rank() == 1 ? "0.1" : "0.2"));
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("has 'lr: 0.2' but rank 1 on "));
+      EXPECT_THAT(error.what(), testing::HasSubstr("has 'lr: 0.1'; start every rank"));
+    }
+    try {
+      require_same(g, "the data set", g.rank() == 2 ? "a\nb" : "a");
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("has 'nothing more' but rank 2 on "));
+    }
   });
 }
 

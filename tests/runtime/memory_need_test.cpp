@@ -26,10 +26,21 @@ TEST(MemoryNeed, CountsWhatIsKeptOfEachParameter) {
   EXPECT_EQ(run.parameters, model->cost().parameters);
   EXPECT_EQ(run.total(), 4 * n);
   const MemoryNeed train = training_memory(*model, 2);
-  EXPECT_EQ(train.gradients, 4 * n);
-  EXPECT_EQ(train.moments, 8 * n);
-  EXPECT_EQ(train.save, 6 * n);
-  EXPECT_EQ(train.total(), 22 * n);
+  EXPECT_EQ(train.parameters, run.parameters);
+  EXPECT_GE(train.weights, 4 * n);
+  EXPECT_LE(train.weights, 4.2 * n);  // buckets are padded
+  EXPECT_EQ(train.gradients, train.weights);
+  EXPECT_EQ(train.moments, 2 * train.weights);
+  EXPECT_EQ(train.save, 1.5 * train.weights);
+  FlatStore::Options layout{.all_ranks = 2, .data_ranks = 2, .zero = true};
+  const MemoryNeed zero = training_memory(*model, layout);
+  EXPECT_EQ(zero.weights, train.weights);
+  EXPECT_EQ(zero.gradients, train.weights);
+  EXPECT_EQ(zero.moments, train.weights);
+  EXPECT_EQ(zero.save, 1.5 * train.weights);
+  const auto rounded = model_of(kSmall, "bf16");
+  const double saved = training_memory(*rounded, 2).weights;
+  EXPECT_NEAR(saved - training_memory(*rounded, layout).weights, 2 * n, 0.15 * n);  // half a master
   EXPECT_EQ(weights_memory(*model_of(kSmall, "fp64")).total(), 8 * n);
   const double bf16 = weights_memory(*model_of(kSmall, "bf16")).total();
   EXPECT_GT(bf16, 5 * n);  // matrices have a copy

@@ -1,6 +1,7 @@
 #include "tests/runtime/training.h"
 
 #include "core/base/parallel_for.h"
+#include "runtime/rank_plan.h"
 #include "tests/data/shard/text_set.h"
 
 namespace anabranch::test {
@@ -34,6 +35,23 @@ class Recorder final : public ReportSink {
   int rank_;
   const TrainingOptions& options_;
   StopRequest& stop_;
+};
+
+// The group and configuration of a run whose ranks lie on these hosts.
+struct Placed {
+  Placed(Group& world, const Config& wish, const std::vector<std::string>& hosts) : config(wish) {
+    if (hosts.empty()) return;
+    std::vector<RankPlace> places;
+    for (const std::string& host : hosts) places.push_back({host, 1, 1e9});
+    const RankPlan plan = plan_ranks(wish, places, [](const MeshShape&) { return MemoryNeed{}; });
+    config = as_planned(wish, plan);
+    ordered = training_group(world, plan);
+  }
+
+  [[nodiscard]] Group& group(Group& world) const { return ordered ? *ordered : world; }
+
+  Config config;
+  std::unique_ptr<Group> ordered;
 };
 
 }  // namespace
@@ -86,9 +104,10 @@ Training run_training(const Config& config, const TrainingOptions& options) {
     RunDirectory directory(config.run.dir, world.rank() == 0);
     StopRequest stop;
     Recorder recorder(training, world.rank(), options, stop);
-    const TrainJob job{config,         {{"config", dump_config(config)}},
+    const Placed placed(world, config, options.hosts);
+    const TrainJob job{placed.config,  {{"config", dump_config(config)}},
                        options.resume, options.profile,
-                       context,        world,
+                       context,        placed.group(world),
                        directory,      stop,
                        {&recorder}};
     training.codes[static_cast<size_t>(world.rank())] = train(job);

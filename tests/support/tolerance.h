@@ -28,12 +28,16 @@ inline constexpr Tolerance kModelF64{1e-9, 1e-12};  // whole models in float64 a
 inline constexpr Tolerance kModelF32{1e-5, 1e-6};   // whole models in float32 against float64
 inline constexpr Tolerance kStepsF64{1e-8, 1e-12};  // weights after some steps, against PyTorch
 inline constexpr Tolerance kLayouts{1e-5, 0};       // losses on N ranks against one rank
+inline constexpr Tolerance kLayoutsF64{1e-9, 0};    // the same in float64
 inline constexpr Tolerance kVecMath{2.5e-7, 0};   // float32 exp, tanh, erf, sigmoid against float64
 inline constexpr Tolerance kSixDigits{0, 1e-6};   // values near 1 that are written with six digits
 inline constexpr Tolerance kOrthogonal{0, 1e-9};  // U^T U - I in float64
 // |got - want| / |want| of matrices after polar's iterations, against float64.
 inline constexpr Tolerance kPolarF32{2e-5, 0};
 inline constexpr Tolerance kPolarBf16{3e-2, 0};
+// Bytes that are planned against those that the allocator hands out.
+inline constexpr Tolerance kPlannedMemory{5e-2, 0};
+inline constexpr Tolerance kPlannedWeights{1e-3, 0};
 inline constexpr Tolerance kExact{0, 0};
 
 }  // namespace anabranch::test

@@ -72,6 +72,29 @@ TEST(BalanceLoss, ThreadsAgree) {
   test::expect_threads_agree(op, test::random({777, 17}, 1, DType::kF32), {});
 }
 
+// The mean over the ranks of a pool is the loss of the pool, and so is its gradient.
+TEST(BalanceLoss, APoolOnTwoRanks) {
+  const Tensor s = test::random({6, 3}, 1);
+  const Counts counts{5, 3, 4};
+  const auto whole = test::run_op(
+      [&](const Var& v) {
+        return balance_loss(v, counts, {0, 2});
+      },
+      s, {}, test::full({1}, 1));
+  double loss = 0;
+  for (const int64_t rank : {0, 1}) {
+    const auto part = test::run_op(
+        [&](const Var& v) {
+          return balance_loss(v, counts, {3, 2, 2});
+        },
+        s.view(rank * 9, {3, 3}).clone(), {}, test::full({1}, 0.5));
+    loss += test::values(part.y)[0] / 2;
+    test::expect_near(part.dx, test::values(whole.dx.view(rank * 9, {3, 3})),
+                      test::op_tolerance(DType::kF64), "dlogits");
+  }
+  EXPECT_NEAR(loss, test::values(whole.y)[0], 1e-12);
+}
+
 TEST(BalanceLoss, OneExpertHasNoGradient) {
   const auto op = [](const Var& v) { return balance_loss(v, {3}); };
   const auto run = test::run_op(op, test::random({3, 1}, 1), {});

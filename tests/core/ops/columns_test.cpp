@@ -34,6 +34,16 @@ TEST(Columns, TheFirst) {
   EXPECT_THROW(first_columns(x, 4), Error);
 }
 
+TEST(Columns, ThoseBetween) {
+  const Tensor x = Tensor::of<double>({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(test::values(take_columns(x, 1, 2).value()), (std::vector<double>{2, 3, 6, 7}));
+  const auto two = [](const Var& v) { return take_columns(v, 3, 2); };
+  test::expect_gradients(two, test::random({4, 6}, 1), {});
+  test::expect_accumulates(two, test::random({4, 6}, 1), {});
+  EXPECT_THROW(take_columns(x, 3, 2), Error);
+  EXPECT_THROW(take_columns(x, -1, 2), Error);
+}
+
 TEST(Columns, RefuseWhatDoesNotDivide) {
   EXPECT_THROW(split_columns(test::random({4, 5}, 1), 2), Error);
 }

@@ -119,6 +119,16 @@ TEST(SelectByMask, TakesWhatIsMarked) {
   EXPECT_EQ(select_by_mask(Tensor::of<uint8_t>({1, 2}, {0, 0})).groups.rows(), 0);
 }
 
+TEST(SlotsOf, ARanksRowsOfAChoice) {
+  const SlotPlan all = select_by_mask(Tensor::of<uint8_t>({4, 2}, {1, 0, 1, 1, 0, 1, 1, 1}));
+  const SlotPlan own = slots_of(all, 1, 2);
+  EXPECT_EQ(own.rows, 2);
+  EXPECT_EQ(own.groups.offsets, (Counts{0, 1, 3}));
+  EXPECT_EQ(ints(own.source), (Ints{0, 0, 1}));
+  EXPECT_EQ(ints(own.gate), (Ints{0, 1, 3}));
+  EXPECT_THROW(slots_of(all, 3, 2), Error);
+}
+
 TEST(ExpertChoice, RefusesWhatDoesNotFit) {
   EXPECT_THROW(expert_choice(kScores, {1, 3, SlotOrder::kTime}), Error);
   EXPECT_THROW(expert_choice(kScores, {0, 0, SlotOrder::kTime}), Error);

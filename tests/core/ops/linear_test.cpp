@@ -38,6 +38,30 @@ TEST(Linear, ASecondUseAccumulates) {
   test::expect_gradients(twice, test::random({3, 7}, 3), {&w, &bias});
 }
 
+// Its sums are those that linear() rounds; a gradient of their rounded type does.
+TEST(Linear, WideSumsAreNotRounded) {
+  Param w = param("w", test::random({5, 7}, 1));
+  test::expect_gradients([&](const Var& v) { return linear_wide(v, w); }, test::random({4, 7}, 3),
+                         {&w});
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    Param rounded = param("w", test::random({5, 7}, 1, type));
+    Tape tape;
+    const Var x = tape.input(test::random({4, 7}, 3, type));
+    const Var y = linear_wide(x, rounded), narrow = linear(x, rounded);
+    EXPECT_EQ(y.dtype(), DType::kF32);
+    test::expect_near(test::cast(y.value(), type), test::values(narrow.value()), test::kExact, "y");
+    const Tensor dy = test::random({4, 5}, 9, type);
+    tape.backward(narrow, dy);
+    const Tensor dx = tape.take_grad(x), dw = rounded.grad.clone();
+    Tape again;
+    const Var leaf = again.input(x.value());
+    rounded.fresh = true;
+    again.backward(linear_wide(leaf, rounded), dy);
+    test::expect_near(again.take_grad(leaf), test::values(dx), test::kExact, "dx");
+    test::expect_near(rounded.grad, test::values(dw), test::kExact, "dw");
+  }
+}
+
 TEST(Linear, KeepsLeadingAxes) {
   Param w = param("w", test::random({5, 7}, 1));
   EXPECT_EQ(linear(test::random({2, 3, 7}, 2), w).shape(), (Shape{2, 3, 5}));

@@ -52,6 +52,9 @@ TEST(StreamGeluMix, Float32AndBf16StayNearFloat64) {
     w.value = test::cast(w.value, type);
     const Tensor got = stream_gelu_mix(test::cast(s, type), g, w, b).value();
     test::expect_near(got, want, test::op_tolerance(type), "y");
+    const Tensor wide = stream_gelu_mix(test::cast(s, type), g, w, b, SumType::kWide).value();
+    EXPECT_EQ(wide.dtype(), DType::kF32);
+    test::expect_near(test::cast(wide, type), test::values(got), test::kExact, "sums");
   }
 }
 

@@ -51,6 +51,34 @@ TEST(TopKRoute, CapacityServesFirstChoicesFirst) {
   EXPECT_EQ(pooled.demand, (Counts{1, 2, 1, 1, 2, 1}));
 }
 
+// Rows whose pool is larger drop what they drop in it.
+TEST(TopKRoute, APartOfAPoolKnowsItsPlace) {
+  const TopKRule rule{2, GateForm::kSelectedSoftmax, 2, 0};
+  const TopKRoute whole = top_k_route(logits(), rule);
+  Counts first_counts;
+  for (const int64_t part : {0, 1}) {
+    TopKRule of_part = rule;
+    of_part.before = [&](const Counts& counts) -> Counts {
+      if (part == 0) {
+        first_counts = counts;
+        return {0, 0, 0, 0, 3, 1};  // all first choices: 1 2 1 1
+      }
+      return {first_counts[0], first_counts[1],     first_counts[2],
+              first_counts[3], 3 + first_counts[4], 1 + first_counts[5]};
+    };
+    const TopKRoute got = top_k_route(logits().view(part * 6, {2, 3}), of_part);
+    for (int64_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(ints(got.slot)[static_cast<size_t>(i)] < 0,
+                ints(whole.slot)[static_cast<size_t>(part * 4 + i)] < 0)
+          << "choice " << i << " of part " << part;
+    }
+  }
+  EXPECT_EQ(first_counts, (Counts{0, 1, 1, 1, 1, 0}));
+  EXPECT_THROW(top_k_route(logits(), {2, GateForm::kSelectedSoftmax, 2, 2,
+                                      [](const Counts& counts) { return counts; }}),
+               Error);
+}
+
 TEST(TopKRoute, ProbabilityIsOfAllExperts) {
   const Tensor s = Tensor::of<double>({1, 3}, {kLog2, 0, 0});
   const TopKRoute route = top_k_route(s, {1, GateForm::kProbability, 0, 0});

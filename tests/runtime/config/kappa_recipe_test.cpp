@@ -147,8 +147,9 @@ TEST(KappaRecipe, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal("kappa-paper", {}), "accepted");
   EXPECT_THAT(refusal("kappa-paper", {"model.depth=11"}),
               HasSubstr("model.depth 11 is none of model.preset kappa-paper, which has 8, 10"));
-  EXPECT_THAT(refusal("kappa-paper", {"train.micro_batch=8"}),
-              HasSubstr("train.micro_batch 8 is not a multiple of model.pool_sequences 32"));
+  EXPECT_EQ(refusal("kappa-paper", {"train.micro_batch=8"}), "accepted");  // a pool of four ranks
+  EXPECT_THAT(refusal("kappa-paper", {"train.micro_batch=12"}),
+              HasSubstr("train.micro_batch 12 and model.pool_sequences 32"));
   EXPECT_THAT(refusal("kappa-authors", {"model.top_k=64"}), HasSubstr("model.top_k 64"));
   EXPECT_THAT(
       refusal("kappa-paper", {"model.type=gpt2", "train.steps=1", "train.batch_tokens=2048"}),

@@ -6,6 +6,7 @@
 
 #include "core/nn/init.h"
 #include "runtime/config/validate_moep.h"
+#include "runtime/config/validate_parallel.h"
 #include "runtime/models/registry.h"
 #include "tests/runtime/models/moep_case.h"
 
@@ -303,6 +304,24 @@ TEST(MoepMsit, KeysMustAgree) {
   model.moep.expert_heads = 128;            // heads of width 3
   model.moep.windows = {4};
   EXPECT_EQ(check_moep(model).size(), 3U);
+}
+
+// Experts that attend over a pool need all of it.
+TEST(MoepMsit, PoolsThatAttendLieOnOneRank) {
+  Config config;
+  config.model.type = ModelType::kMoepMsit;
+  config.model.moep.segments = SegmentScope::kPool;
+  config.model.moep.pool_sequences = 4;
+  config.train.micro_batch = 4;
+  EXPECT_TRUE(check_segments(config).empty());
+  EXPECT_EQ(legal_model_sizes(config, 4), std::vector<int>{1});  // for `auto` and plans too
+  config.parallel.model.value = 2;
+  EXPECT_EQ(check_segments(config).size(), 1U);
+  config.parallel.model.value = 1;
+  config.train.micro_batch = 2;
+  EXPECT_EQ(check_segments(config).size(), 1U);
+  config.model.moep.select = Selection::kEcSeq;  // every sequence a pool
+  EXPECT_TRUE(check_segments(config).empty());
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#include "core/ops/rows.h"
+
+#include <algorithm>
+
+#include "core/ops/linear.h"
+
+namespace anabranch {
+
+Shape with_rows(const Shape& shape, int64_t rows) {
+  std::vector<int64_t> extents(shape.begin(), shape.end());
+  extents.front() = rows;
+  return {extents.begin(), extents.end()};
+}
+
+Tensor rows_of(const Tensor& x, int64_t first, int64_t count) {
+  const int64_t row = x.dim(0) > 0 ? x.count() / x.dim(0) : 0;
+  return x.view(first * row, with_rows(x.shape(), count));
+}
+
+std::vector<Var> split_rows(const Var& x, int64_t rows) {
+  AB_CHECK(x.shape().rank() > 0 && rows > 0, "[split_rows] x is ", x.shape(), ", in parts of ",
+           rows, " rows");
+  if (x.dim(0) <= rows) return {x};
+  std::vector<Tensor> ys;
+  for (int64_t first = 0; first < x.dim(0); first += rows) {
+    ys.push_back(rows_of(x.value(), first, std::min(rows, x.dim(0) - first)));
+  }
+  if (x.tape() == nullptr) return {ys.begin(), ys.end()};
+  return x.tape()->record_many(
+      "split_rows", std::move(ys), {}, [x, rows](Tape& t, std::span<Tensor> dys) {
+        if (!t.wants(x)) return;
+        const Tensor dx = x.value().like("gradient");
+        for (size_t k = 0; k < dys.size(); ++k) {
+          const int64_t first = static_cast<int64_t>(k) * rows;
+          Tensor part = rows_of(dx, first, std::min(rows, dx.dim(0) - first));
+          if (dys[k].empty()) {
+            part.fill_zero();
+          } else {
+            part.copy_from(dys[k]);
+          }
+        }
+        t.give(x, dx);
+      });
+}
+
+Var join_rows(const Tensor& whole, std::span<const Var> parts) {
+  Tape* tape = nullptr;
+  int64_t first = 0;
+  for (const Var& part : parts) {
+    const Tensor& v = part.value();
+    AB_CHECK(
+        v.shares(whole) && v.dtype() == whole.dtype() && v.shape().rank() > 0 &&
+            first + v.dim(0) <= whole.dim(0) && v.raw() == rows_of(whole, first, v.dim(0)).raw(),
+        "[join_rows] a part of ", v.shape(), " is not rows ", first, " and on of ", whole.shape());
+    first += v.dim(0);
+    if (tape == nullptr) tape = part.tape();
+  }
+  AB_CHECK(first == whole.dim(0), "[join_rows] parts have ", first, " rows of ", whole.shape());
+  if (tape == nullptr) return whole;
+  std::vector<Var> places;  // the values are not needed again
+  std::vector<int64_t> counts;
+  for (const Var& part : parts) {
+    places.emplace_back(Tensor(), part.tape(), part.id());
+    counts.push_back(part.dim(0));
+  }
+  return tape->record("join_rows", whole, {}, [places, counts](Tape& t, const Tensor& dy) {
+    int64_t at = 0;
+    for (size_t k = 0; k < places.size(); ++k) {
+      t.give(places[k], rows_of(dy, at, counts[k]));
+      at += counts[k];
+    }
+  });
+}
+
+Var add_row(const Var& x, Param& b, DType type) {
+  const DType sums = accumulator_of(type);
+  AB_CHECK(x.shape().rank() == 2 && b.value.shape() == Shape({x.dim(1)}), "[add_row] x is ",
+           x.shape(), " but b ", b.value.shape());
+  AB_CHECK((x.dtype() == type || x.dtype() == sums) && b.value.dtype() == sums, "[add_row] x is ",
+           name_of(x.dtype()), " and b ", name_of(b.value.dtype()), " for ", name_of(type));
+  AB_CHECK(x.value().device().is_cpu(), "[add_row] no kernel for this device in this build");
+  Tensor y = x.value().like(x.shape(), type, "add_row");
+  cpu::add_row(y, x.value(), b.value);
+  if (x.tape() == nullptr) return y;
+  const Var place(Tensor(), x.tape(), x.id());
+  return x.tape()->record("add_row", y, {&b}, [place, &b](Tape& t, const Tensor& dy) {
+    GradSink db = Tape::grad(b);
+    cpu::column_sums(db, dy);
+    t.give(place, dy);
+  });
+}
+
+}  // namespace anabranch

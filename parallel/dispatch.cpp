@@ -1,0 +1,210 @@
+#include "parallel/dispatch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/ops/gather_rows.h"
+
+namespace anabranch {
+namespace {
+
+// Behind the slots of each expert, what a rank tells another: how many rows it sends, and has.
+constexpr int64_t kBesideExperts = 2;
+
+Tensor ints(const Tensor& beside, int64_t count, const char* tag) {
+  return beside.like({count}, DType::kI32, tag);
+}
+
+// Where `ranks` ranks' parts of some lengths begin.
+std::vector<int64_t> begins(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> all(lengths.size(), 0);
+  std::exclusive_scan(lengths.begin(), lengths.end(), all.begin(), int64_t{0});
+  return all;
+}
+
+// Which of a rank's rows some slots of it take.
+class Taken {
+ public:
+  Taken(std::span<const int32_t> rows_of_slots, int64_t rows)
+      : place_(static_cast<size_t>(rows), -1) {
+    for (const int32_t row : rows_of_slots) {
+      AB_CHECK(row >= 0 && row < rows, "[dispatch] a slot takes row ", row, " of ", rows);
+      place_[static_cast<size_t>(row)] = 0;
+    }
+    for (int32_t& place : place_) {
+      if (place == 0) place = count_++;
+    }
+  }
+
+  [[nodiscard]] int32_t count() const { return count_; }
+
+  // Where the row is among those that are taken.
+  [[nodiscard]] int32_t place(int32_t row) const { return place_[static_cast<size_t>(row)]; }
+
+  // Calls each(place, row) for the rows that are taken, by index.
+  template <class Each>
+  void for_each(const Each& each) const {
+    for (size_t row = 0; row < place_.size(); ++row) {
+      if (place_[row] >= 0) each(place_[row], static_cast<int32_t>(row));
+    }
+  }
+
+ private:
+  std::vector<int32_t> place_;
+  int32_t count_ = 0;
+};
+
+// What goes to each rank.
+void fill_out(SlotRoute& route, const SlotPlan& plan) {
+  std::vector<int32_t> sent;
+  const std::span<const int32_t> sources = plan.source.span<int32_t>();
+  for (int d = 0; d < route.experts.ranks; ++d) {
+    const int64_t begin = plan.groups.offsets[static_cast<size_t>(route.experts.begin(d))];
+    const int64_t end = plan.groups.offsets[static_cast<size_t>(route.experts.end(d))];
+    const Taken taken(sources.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                      plan.rows);
+    taken.for_each([&](int32_t /*place*/, int32_t row) { sent.push_back(row); });
+    route.slots.out.push_back(end - begin);
+    route.rows.out.push_back(taken.count());
+  }
+  route.sent = ints(plan.source, std::ssize(sent), "dispatch.sent");
+  std::ranges::copy(sent, route.sent.data<int32_t>());
+}
+
+// Tells the other ranks how much will come, and learns it: the one wait of a dispatch.
+void exchange_counts(SlotRoute& route, const SlotPlan& plan, Group& group) {
+  const int ranks = group.size();
+  const int64_t mine = route.experts.count(group.rank()) + kBesideExperts;
+  std::vector<int64_t> out, in(static_cast<size_t>(ranks), mine), told;
+  for (int d = 0; d < ranks; ++d) {
+    out.push_back(route.experts.count(d) + kBesideExperts);
+    for (int64_t e = route.experts.begin(d); e < route.experts.end(d); ++e) {
+      told.push_back(plan.groups.size(e));
+    }
+    told.push_back(route.rows.out[static_cast<size_t>(d)]);
+    told.push_back(plan.rows);
+  }
+  const Tensor from = Tensor::of<int64_t>({std::ssize(told)}, told);
+  Tensor to({mine * ranks}, DType::kI64);
+  group.all_to_all(to, from, out, in).wait();
+  const auto* heard = to.data<int64_t>();
+  for (int r = 0; r < ranks; ++r, heard += mine) {
+    const int64_t* const beside = heard + mine - kBesideExperts;
+    route.held.insert(route.held.end(), heard, beside);
+    route.slots.in.push_back(std::accumulate(heard, beside, int64_t{0}));
+    route.rows.in.push_back(beside[0]);
+    route.rows_of.push_back(beside[1]);
+  }
+}
+
+// The slots here, from the sender's row of each slot in the order of arrival.
+Dispatched arrange(SlotRoute& route, const Tensor& lists, int rank) {
+  const int ranks = route.experts.ranks;
+  const int64_t experts = route.experts.count(rank);
+  const std::vector<int64_t> first_row = begins(route.rows.in), first_of = begins(route.rows_of);
+  std::vector<int64_t> next = begins(route.slots.in);  // slot of each rank to be placed
+  Dispatched at;
+  at.plan.rows = route.rows.received();
+  at.group_row = ints(lists, at.plan.rows, "dispatch.group_row");
+  at.plan.source = ints(lists, lists.count(), "dispatch.source");
+  at.plan.gate = ints(lists, lists.count(), "dispatch.gate");
+  route.arrived = ints(lists, lists.count(), "dispatch.arrived");
+  std::vector<Taken> taken;
+  for (int r = 0; r < ranks; ++r) {
+    const auto i = static_cast<size_t>(r);
+    taken.emplace_back(lists.span<int32_t>().subspan(static_cast<size_t>(next[i]),
+                                                     static_cast<size_t>(route.slots.in[i])),
+                       route.rows_of[i]);
+    AB_CHECK(taken[i].count() == route.rows.in[i], "[dispatch] rank ", r, " sends ",
+             route.rows.in[i], " rows but its slots take ", taken[i].count());
+    taken[i].for_each([&](int32_t place, int32_t row) {
+      at.group_row.data<int32_t>()[first_row[i] + place] = static_cast<int32_t>(first_of[i] + row);
+    });
+  }
+  int64_t s = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int r = 0; r < ranks; ++r) {
+      const auto i = static_cast<size_t>(r);
+      for (int64_t n = route.held[i * static_cast<size_t>(experts) + static_cast<size_t>(e)]; n > 0;
+           --n, ++s) {
+        const int64_t place = next[i]++;
+        route.arrived.data<int32_t>()[s] = static_cast<int32_t>(place);
+        at.plan.source.data<int32_t>()[s] =
+            static_cast<int32_t>(first_row[i] + taken[i].place(lists.data<int32_t>()[place]));
+      }
+    }
+    at.plan.groups.offsets.push_back(s);
+  }
+  std::iota(at.plan.gate.data<int32_t>(), at.plan.gate.data<int32_t>() + s, 0);
+  return at;
+}
+
+}  // namespace
+
+PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts, Group* group) {
+  check_groups("dispatch", plan.groups, experts, plan.source.count());
+  AB_CHECK(x.shape().rank() == 2 && x.dim(0) == plan.rows, "[dispatch] x is ", x.shape(),
+           " but the slots are of ", plan.rows, " rows");
+  PendingDispatch pending;
+  pending.x = x;
+  pending.plan = plan;
+  if (group == nullptr || group->size() == 1) return pending;
+  pending.route = std::make_shared<SlotRoute>();
+  SlotRoute& route = *pending.route;
+  route.experts = {experts, group->size()};
+  fill_out(route, plan);
+  exchange_counts(route, plan, *group);
+  pending.lists = ints(plan.source, route.slots.received(), "dispatch.lists");
+  pending.work = group->all_to_all(pending.lists, plan.source, route.slots.out, route.slots.in);
+  pending.rows = exchange_rows_start(gather_rows(x, route.sent), route.rows, group);
+  return pending;
+}
+
+Dispatched dispatch_finish(const PendingDispatch& pending) {
+  if (!pending.route) return {pending.x, pending.plan, {}, nullptr, nullptr};
+  pending.work.wait();
+  Dispatched at = arrange(*pending.route, pending.lists, pending.rows.group->rank());
+  at.route = pending.route;
+  at.group = pending.rows.group;
+  at.rows = exchange_rows_finish(pending.rows);
+  return at;
+}
+
+PendingExchange dispatch_slots_start(const Var& values, const PendingDispatch& pending) {
+  AB_CHECK(values.shape() == Shape{pending.plan.source.count()}, "[dispatch] ", values.shape(),
+           " values for ", pending.plan.source.count(), " slots");
+  if (!pending.route) return exchange_rows_start(values, {}, nullptr);
+  return exchange_rows_start(values, pending.route->slots, pending.rows.group);
+}
+
+Var dispatch_slots_finish(const PendingExchange& pending, const Dispatched& at) {
+  const Var values = exchange_rows_finish(pending);
+  return at.route ? permute_rows(std::span(&values, 1), at.route->arrived) : values;
+}
+
+PendingExchange return_slots_start(std::span<const Var> z, const Dispatched& at,
+                                   const Tensor& order) {
+  if (!at.route && order.empty()) {
+    AB_CHECK(z.size() == 1, "[dispatch] ", z.size(), " pieces have no order");
+    return exchange_rows_start(z.front(), {}, nullptr);
+  }
+  const Tensor& slot = order.empty() ? at.plan.gate : order;
+  AB_CHECK(slot.count() == at.plan.source.count(), "[dispatch] the order of ", slot.count(),
+           " rows for ", at.plan.source.count(), " slots");
+  // Which row of z leaves at each place.
+  Tensor leaving = ints(slot, slot.count(), "dispatch.leaving");
+  for (int64_t i = 0; i < slot.count(); ++i) {
+    const int32_t s = slot.data<int32_t>()[i];
+    const int32_t place = at.route ? at.route->arrived.data<int32_t>()[s] : s;
+    leaving.data<int32_t>()[place] = static_cast<int32_t>(i);
+  }
+  const Var packed = permute_rows(z, leaving);
+  if (!at.route) return exchange_rows_start(packed, {}, nullptr);
+  return exchange_rows_start(packed, {at.route->slots.in, at.route->slots.out}, at.group);
+}
+
+Var return_slots_finish(const PendingExchange& pending) { return exchange_rows_finish(pending); }
+
+}  // namespace anabranch

@@ -1,0 +1,26 @@
+// Where the layers of a model meet other ranks: tokens travel to the streams or experts of a layer,
+// and come home.
+#pragma once
+
+#include "parallel/comm/group.h"
+
+namespace anabranch {
+
+// What the ranks of a stream region have of every layer: whole streams, each for all tokens, or a
+// slice of every stream along the hidden axis.
+enum class StreamLayout : uint8_t { kGather, kSlice };
+
+// The groups of a model's regions. Without groups everything is on this rank.
+struct Regions {
+  Group* model = nullptr;  // over whose ranks streams or experts lie
+  Group* pool = nullptr;   // whose sequences together are one pool of tokens
+  StreamLayout streams = StreamLayout::kGather;
+
+  [[nodiscard]] int model_size() const { return model == nullptr ? 1 : model->size(); }
+
+  [[nodiscard]] int model_rank() const { return model == nullptr ? 0 : model->rank(); }
+
+  [[nodiscard]] int pool_size() const { return pool == nullptr ? 1 : pool->size(); }
+};
+
+}  // namespace anabranch

@@ -1,0 +1,133 @@
+#include "runtime/config/validate_parallel.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "parallel/mesh.h"
+#include "runtime/config/number.h"
+#include "runtime/config/validate.h"
+#include "runtime/config/validate_moep.h"
+
+namespace anabranch {
+namespace {
+
+bool has_streams(const ModelConfig& model) {
+  return model.type == ModelType::kCmollm && model.cmollm.mode == StreamMode::kFfn;
+}
+
+int64_t hidden_width(const ModelConfig& model) {
+  return model.ffn_width > 0 ? model.ffn_width : 4 * model.width;
+}
+
+// "96 and 100", the multiples of `unit` around n; n itself if it is one.
+std::string nearest_multiples(int64_t n, int64_t unit) {
+  const int64_t below = n / unit * unit;
+  if (below == n) return join(n);
+  return below > 0 ? join(below, " and ", below + unit) : join(unit);
+}
+
+// Slices are cut inside matrices, and mixing after the nonlinearity has no partial sums.
+bool may_slice(const Config& config, int64_t model) {
+  return hidden_width(config.model) % model == 0 &&
+         config.optim.matrix == MatrixOptimizer::kAdamw &&
+         config.model.cmollm.mix == MixPoint::kPre;
+}
+
+}  // namespace
+
+StreamLayoutChoice stream_layout(const Config& config, int64_t model) {
+  const StreamLayoutChoice wish = config.parallel.stream_layout;
+  if (wish != StreamLayoutChoice::kAuto) return wish;
+  return may_slice(config, model) ? StreamLayoutChoice::kSlice : StreamLayoutChoice::kGather;
+}
+
+SplitLimit split_limit(const Config& config) {
+  const ModelConfig& model = config.model;
+  switch (model.type) {
+    case ModelType::kCmollm:
+      if (!has_streams(model)) return {};
+      if (config.parallel.stream_layout == StreamLayoutChoice::kGather) {
+        return {model.cmollm.streams, "model.streams"};
+      }
+      return {std::max(model.cmollm.streams, hidden_width(model)), "model.ffn_width"};
+    case ModelType::kKappaMoe:
+      return {model.kappa.experts, "model.experts"};
+    case ModelType::kMoepMsit:
+      return {std::ssize(model.moep.windows), "model.windows"};
+    default:
+      return {};
+  }
+}
+
+int64_t pool_sequences(const ModelConfig& model) {
+  switch (model.type) {
+    case ModelType::kKappaMoe:
+      return model.kappa.pool_sequences;
+    case ModelType::kMoepMsit:
+      return model.moep.select == Selection::kEcSeq ? 1 : model.moep.pool_sequences;
+    default:
+      return 1;
+  }
+}
+
+std::vector<std::string> check_parallel(const Config& config) {
+  std::vector<std::string> broken;
+  const int64_t model = std::max<int64_t>(config.parallel.model.value, 1);
+  const SplitLimit limit = split_limit(config);
+  const char* type = word_of(config.model.type).data();
+  if (model > 1 && limit.parts == 1) {
+    broken.push_back(join("parallel.model is ", model, ", and a ", type,
+                          " model has no part to split: use auto or 1"));
+  } else if (model > limit.parts) {
+    broken.push_back(join("parallel.model is ", model, ", more than ", limit.what, " ", limit.parts,
+                          ": use auto, or at most ", limit.parts));
+  }
+  if (config.model.type == ModelType::kMoepMsit) {
+    for (std::string& line : check_segments(config)) broken.push_back(std::move(line));
+  }
+  if (!has_streams(config.model) || model == 1) return broken;
+  if (config.parallel.stream_layout == StreamLayoutChoice::kSlice && !may_slice(config, model)) {
+    broken.push_back(
+        join("parallel.stream_layout is slice, which needs a model.ffn_width that parallel.model ",
+             model, " divides (it is ", hidden_width(config.model), "; nearest ",
+             nearest_multiples(hidden_width(config.model), model),
+             "), model.mix pre and no optim.matrix: use gather"));
+  }
+  if (stream_layout(config, model) == StreamLayoutChoice::kGather &&
+      model > config.model.cmollm.streams) {
+    broken.push_back(join("parallel.model is ", model, ", more than model.streams ",
+                          config.model.cmollm.streams,
+                          " that parallel.stream_layout gather deals: use auto, or at most ",
+                          config.model.cmollm.streams));
+  }
+  return broken;
+}
+
+std::vector<int> legal_model_sizes(const Config& config, int ranks) {
+  std::vector<int> legal;
+  for (int model = 1; model <= ranks; ++model) {
+    if (ranks % model != 0) continue;
+    Config other = config;
+    other.parallel.model.value = model;
+    if (check_parallel(other).empty()) legal.push_back(model);
+  }
+  return legal;
+}
+
+void check_ranks(const Config& config, int ranks) {
+  (void)plan_batch(config, ranks);
+  const auto model = static_cast<int>(std::max<int64_t>(config.parallel.model.value, 1));
+  const std::vector<int> legal = legal_model_sizes(config, ranks);
+  if (std::ranges::find(legal, model) == legal.end()) {
+    std::string values;
+    for (const int value : legal) values += join(values.empty() ? "" : ", ", value);
+    const SplitLimit limit = split_limit(config);
+    throw config_error(
+        "parallel.model is ", model, ", which does not go with ", counted(ranks, "rank"), " and ",
+        limit.what, " ", limit.parts,
+        ": it must divide the ranks and be at most the parts; legal values: ", values, ", or auto");
+  }
+  (void)mesh_shape(ranks, model, pool_sequences(config.model), config.train.micro_batch);
+}
+
+}  // namespace anabranch
