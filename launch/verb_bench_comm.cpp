@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -8,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "data/hdf5/raw_file.h"
 #include "launch/bench_verbs.h"
 #include "launch/options.h"
 #include "launch/progress.h"
@@ -73,8 +73,7 @@ int fit(const CommWish& wish, RankProcess& process) {
       fit_machine(name, process.world(), process.topology(), process.context(), wish.options);
   if (!process.first()) return 0;
   const std::string text = dump_machine(machine);
-  std::ofstream out(wish.fit, std::ios::binary);
-  if (!(out << text) || !out.flush()) throw io_error("cannot write ", wish.fit);
+  write_atomically(wish.fit, text);
   std::cout << text;
   return 0;
 }

@@ -16,6 +16,7 @@
 #include "runtime/config/config.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
+#include "runtime/config/validate_parallel.h"
 #include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
 #include "runtime/rank_plan.h"
@@ -52,10 +53,10 @@ std::string vocabulary_source(const CheckOptions& options, const DataFacts& data
 // What `train` finds out about its data before the first step, but for the checksums of all of it.
 DataFacts check_data(const Config& config, const Dataset& dataset, int64_t ranks) {
   const Tokenizer tokenizer = Tokenizer::load(dataset.tokenizer_path());
-  const int64_t vocabulary = dataset.tokenizer().vocab_size;
-  (void)make_model(config, vocabulary);  // does it go with the data section?
+  const NeedOf need = need_of(config, dataset.tokenizer().vocab_size);
+  const MemoryNeed of_rank = need(shape_of(config, static_cast<int>(ranks)));
   try {
-    require_memory(need_of(config, vocabulary)(shape_of(config, static_cast<int>(ranks))));
+    require_memory(of_rank);
   } catch (const Error& error) {  // the machine that trains may be another
     std::cerr << "anabranch: warning: " << error.what() << "\n";
   }
@@ -111,7 +112,7 @@ void print_yaml(const CheckOptions& options, const Config& config, const BatchPl
 void check(const CheckOptions& options) {
   Config config = load_config(options.file, options.sets);
   validate(config);
-  (void)plan_batch(config, options.ranks);
+  check_ranks(config, static_cast<int>(options.ranks));
   DataFacts data;
   std::error_code ignored;
   if (std::filesystem::exists(config.data.path, ignored)) {

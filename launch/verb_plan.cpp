@@ -1,4 +1,3 @@
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -7,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/base/error.h"
+#include "data/hdf5/raw_file.h"
 #include "launch/options.h"
 #include "launch/plan_text.h"
 #include "launch/program.h"
@@ -52,11 +52,6 @@ std::vector<int> numbers_of_ranks(const std::string& list) {
   return all;
 }
 
-void write_svg(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  if (!(out << text) || !out.flush()) throw io_error("cannot write ", path);
-}
-
 void run(const PlanWish& wish) {
   const Config config = read_config_of(wish);
   const Machine machine = load_machine(wish.machine);
@@ -69,7 +64,7 @@ void run(const PlanWish& wish) {
   const ScaleCurves curves = scale_curves(config, vocabulary, numbers_of_ranks(wish.scale),
                                           wish.cluster.ranks_per_host, machine);
   if (!wish.svg.empty()) {
-    write_svg(wish.svg, draw_scale(curves, join(config.run.name, " on ", machine.name)));
+    write_atomically(wish.svg, draw_scale(curves, join(config.run.name, " on ", machine.name)));
   }
   std::cout << (wish.json ? scale_json(curves) : scale_text(curves));
 }

@@ -50,6 +50,12 @@ Var gather_rows_finish(const Pending& pending) {
   return y;
 }
 
+Tensor rows_of_all(const Tensor& x, Group& group) {
+  Tensor all = x.like(with_rows(x.shape(), group.size() * x.dim(0)), x.dtype(), "rows of all");
+  group.all_gather(all, x).wait();
+  return all;
+}
+
 Pending sum_rows_start(const Var& x, Group& group, const Tensor& y) {
   AB_CHECK(x.shape().rank() > 0 && x.dim(0) == group.size() * y.dim(0) &&
                x.value().count() == group.size() * y.count(),

@@ -50,6 +50,11 @@ enum class PartialGrad : uint8_t {
 Pending gather_rows_start(const Var& x, Group& group, PartialGrad grad = PartialGrad::kRounded);
 Var gather_rows_finish(const Pending& pending);
 
+// The rows of all ranks, in rank order, of x that no gradient goes back to. Waits.
+//
+//   x  [n, ...]  as many on every rank
+[[nodiscard]] Tensor rows_of_all(const Tensor& x, Group& group);
+
 // y <- this rank's rows of the sum over ranks of x, added in rank order.
 //
 //   x      [size * n, ...]  partial sums for the rows of all ranks, in rank order

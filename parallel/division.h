@@ -19,13 +19,6 @@ struct Division {
   [[nodiscard]] int64_t end(int rank) const { return begin(rank + 1); }
 
   [[nodiscard]] int64_t count(int rank) const { return end(rank) - begin(rank); }
-
-  [[nodiscard]] int rank_of(int64_t part) const {
-    const int64_t each = parts / ranks, larger = parts % ranks;
-    const int64_t in_larger = larger * (each + 1);
-    return static_cast<int>(part < in_larger ? part / (each + 1)
-                                             : larger + (part - in_larger) / each);
-  }
 };
 
 }  // namespace anabranch

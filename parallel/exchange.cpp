@@ -7,18 +7,13 @@
 
 #include "core/base/error.h"
 #include "core/base/parallel_for.h"
+#include "core/ops/rows.h"
 
 namespace anabranch {
 namespace {
 
 int64_t sum(const std::vector<int64_t>& all) {
   return std::accumulate(all.begin(), all.end(), int64_t{0});
-}
-
-Shape with_rows(const Shape& shape, int64_t rows) {
-  std::vector<int64_t> extents(shape.begin(), shape.end());
-  extents.front() = rows;
-  return {extents.begin(), extents.end()};
 }
 
 int64_t row_bytes(const Tensor& t) {

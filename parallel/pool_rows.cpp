@@ -42,12 +42,4 @@ std::vector<int64_t> PoolCounts::demand() const {
   return all;
 }
 
-Tensor pool_rows(const Tensor& x, Group& group) {
-  std::vector<int64_t> extents(x.shape().begin(), x.shape().end());
-  extents.front() *= group.size();
-  Tensor all = x.like(Shape(extents.begin(), extents.end()), x.dtype(), "pool_rows");
-  group.all_gather(all, x).wait();
-  return all;
-}
-
 }  // namespace anabranch

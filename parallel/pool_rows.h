@@ -36,9 +36,4 @@ class PoolCounts {
   Work work_;
 };
 
-// The rows of all ranks of the group, in rank order, without a gradient.
-//
-//   x  [M, ...]  as many on every rank
-[[nodiscard]] Tensor pool_rows(const Tensor& x, Group& group);
-
 }  // namespace anabranch

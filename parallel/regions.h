@@ -2,6 +2,7 @@
 // and come home.
 #pragma once
 
+#include "core/autograd/param.h"
 #include "parallel/comm/group.h"
 
 namespace anabranch {
@@ -22,5 +23,8 @@ struct Regions {
 
   [[nodiscard]] int pool_size() const { return pool == nullptr ? 1 : pool->size(); }
 };
+
+// Leaves this rank of the group its part of an axis of `w`, by Division; null: all of it.
+void split_over(const Group* group, Param& w, int axis);
 
 }  // namespace anabranch

@@ -62,11 +62,7 @@ Var through(Group& group, const std::vector<Var>& xs, int64_t chunk, DType type,
 StreamRegion::StreamRegion(const Regions& regions)
     : group_(regions.model_size() > 1 ? regions.model : nullptr), layout_(regions.streams) {}
 
-void StreamRegion::split(Param& w, int axis) const {
-  if (alone()) return;
-  const Division division{w.global_shape[axis], group_->size()};
-  w.split(axis, division.begin(group_->rank()), division.count(group_->rank()), group_->size());
-}
+void StreamRegion::split(Param& w, int axis) const { split_over(group_, w, axis); }
 
 Var StreamRegion::sum(const Var& s, const Var& g, DType type,
                       const std::function<Var(const Var& s, const Var& g)>& body) const {
@@ -93,11 +89,7 @@ std::vector<int64_t> StreamRegion::shares(int64_t parts, int64_t times) const {
 }
 
 Tensor StreamRegion::rows_of_all(const Tensor& x) const {
-  if (alone()) return x;
-  const Shape shape = with_rows(x.shape(), group_->size() * x.dim(0));
-  Tensor all = x.like(shape, x.dtype(), "region");
-  group_->all_gather(all, x).wait();
-  return all;
+  return alone() ? x : anabranch::rows_of_all(x, *group_);
 }
 
 std::vector<Tensor> StreamRegion::come_home(const Tensor& made, const Shape& whole) const {

@@ -90,10 +90,6 @@ MemoryNeed training_memory(Model& model, const FlatStore::Options& layout, Matri
   return need;
 }
 
-MemoryNeed training_memory(Model& model, int ranks, MatrixOptimizer matrix) {
-  return training_memory(model, {.all_ranks = ranks, .data_ranks = ranks}, matrix);
-}
-
 double physical_memory() {
   double bytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));

@@ -32,10 +32,8 @@ struct MemoryNeed {
 };
 
 // To train the model, of which a rank has what the parameters say, in such a layout, with a matrix
-// optimizer if there is one; as one of `ranks` that all have the same; and only to run it.
+// optimizer if there is one; and only to run it.
 MemoryNeed training_memory(Model& model, const FlatStore::Options& layout,
-                           MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
-MemoryNeed training_memory(Model& model, int ranks,
                            MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
 MemoryNeed weights_memory(Model& model);
 

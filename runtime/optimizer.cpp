@@ -24,6 +24,7 @@ Shape stacked(const Param& w) {
 
 Optimizer::Optimizer(FlatStore& store, const Config& config)
     : store_(store), config_(config.optim), rates_(config) {
+  for (int b = 0; b < std::ssize(store_.buckets()); ++b) entries_.push_back(store_.entries_of(b));
   if (config_.matrix != MatrixOptimizer::kMuon) return;
   for (const FlatStore::Entry& entry : store_.entries()) {
     const Param& w = *entry.param;
@@ -64,8 +65,8 @@ void Optimizer::step(int64_t step, double grad_norm,
   const double scale = config_.clip > 0 ? std::min(config_.clip / (grad_norm + kClipEps), 1.0) : 1;
   ++updates_;
   bool kappa_moves = false;
-  for (int bucket = static_cast<int>(store_.buckets().size()); bucket-- > 0;) {
-    for (const FlatStore::Entry& entry : store_.entries_of(bucket)) {
+  for (int bucket = static_cast<int>(entries_.size()); bucket-- > 0;) {
+    for (const FlatStore::Entry& entry : entries_[static_cast<size_t>(bucket)]) {
       const Rate rate = rates_.of(*entry.param, step);
       if (rate.frozen) continue;
       // Counted alike on all ranks, whoever owns it.

@@ -52,6 +52,7 @@ class Optimizer {
   void step_matrix(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
 
   FlatStore& store_;
+  std::vector<std::vector<FlatStore::Entry>> entries_;  // by bucket
   const OptimConfig& config_;
   Rates rates_;
   int64_t updates_ = 0, kappa_updates_ = 0, rejected_ = 0;

@@ -217,8 +217,7 @@ RankPlan plan_ranks(const Config& config, const std::vector<RankPlace>& places,
   plan.need = choice.need;
   plan.least_memory = chooser.memory(choice);
   plan.crosses_hosts = choice.crosses;
-  if (split_limit(config).what.starts_with("model.streams") ||
-      split_limit(config).what.starts_with("model.ffn_width")) {
+  if (has_streams(config.model)) {
     plan.stream_layout = std::string(word_of(stream_layout(config, plan.shape.model)));
   }
   plan.zero = static_cast<int>(config.parallel.zero);

@@ -52,8 +52,7 @@ class TrainStep {
   // accumulate().
   [[nodiscard]] Measures& measures() { return measures_; }
 
-  // The norm of the whole gradient, before clipping.
-  // Collective.
+  // The norm of the whole gradient, before clipping. Collective.
   [[nodiscard]] double grad_norm() const;
 
   // The update of step state().step, of a gradient of norm `grad_norm`. With parallel.zero each

@@ -44,8 +44,7 @@ class Trainer {
   void load();
   void take_step();
   void apply(double loss, double norm, StepReport& report);
-  // Matrices that a matrix optimizer left as they were.
-  // `all`: so far, on the rank that left most of its own.
+  // Matrices that a matrix optimizer left as they were: `all` so far, on the rank with most.
   void tell_rejected(int64_t all);
   void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
                      double comm_seconds);

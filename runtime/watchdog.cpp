@@ -46,12 +46,11 @@ std::string utc_now() {
 
 // "log/watchdog-rank-0003.json", with a number if an earlier incident has left one.
 std::string free_name(const RunDirectory& directory, int rank) {
-  std::string digits = std::to_string(rank);
-  digits.insert(0, digits.size() < 4 ? 4 - digits.size() : 0, '0');
-  std::string name = "log/watchdog-rank-" + digits + ".json";
+  const std::string stem = "log/watchdog-" + directory.log(rank).stem().string();
+  std::string name = stem + ".json";
   std::error_code ignored;
   for (int n = 2; fs::exists(directory.path() / name, ignored); ++n) {
-    name = join("log/watchdog-rank-", digits, ".", n, ".json");
+    name = join(stem, ".", n, ".json");
   }
   return name;
 }

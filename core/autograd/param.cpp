@@ -13,9 +13,11 @@ void Param::split(int axis, int64_t begin, int64_t extent, int64_t ranks) {
   AB_CHECK(0 <= begin && 0 < extent && begin + extent <= whole, name, ": [", begin, ", ",
            begin + extent, ") are no indices of an axis of ", whole);
   if (ranks == 1) return;
-  AB_CHECK(axis != 0 || matrices * extent % whole == 0, name, ": ", extent, " of ", whole,
-           " indices cut one of its ", matrices, " matrices");
-  if (axis == 0) matrices = matrices * extent / whole;
+  if (axis == 0 && owner == Owner::kMatrix) {
+    AB_CHECK(matrices * extent % whole == 0, name, ": ", extent, " of ", whole,
+             " indices cut one of its ", matrices, " matrices");
+    matrices = matrices * extent / whole;
+  }
   std::vector<int64_t> extents(shape.begin(), shape.end());
   extents[static_cast<size_t>(axis)] = extent;
   shape = Shape(extents.begin(), extents.end());

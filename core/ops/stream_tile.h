@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "core/base/parallel_for.h"
 #include "core/ops/gemm.h"
@@ -82,22 +81,6 @@ template <class Body>
 void over_rows(int64_t rows, const Body& body) {
   constexpr int64_t kGrain = 8;  // rows that are worth a thread's while
   parallel_for(rows, kGrain, body);
-}
-
-// Where a tile's sums in A lie: in the output itself if that has A's type.
-template <class T, class A>
-A* sums_of(T* rows_of_output, Tensor& buffer) {
-  if constexpr (std::is_same_v<T, A>) {
-    return rows_of_output;
-  } else {
-    return buffer.data<A>();
-  }
-}
-
-template <class T>
-Tensor sum_buffer(const Tensor& like, int64_t rows, int64_t width) {
-  using A = Accumulator<T>;
-  return like.like({std::is_same_v<T, A> ? 0 : rows, width}, kDTypeOf<A>, "stream sums");
 }
 
 }  // namespace anabranch::cpu

@@ -11,10 +11,6 @@
 namespace anabranch {
 namespace {
 
-bool has_streams(const ModelConfig& model) {
-  return model.type == ModelType::kCmollm && model.cmollm.mode == StreamMode::kFfn;
-}
-
 int64_t hidden_width(const ModelConfig& model) {
   return model.ffn_width > 0 ? model.ffn_width : 4 * model.width;
 }
@@ -34,6 +30,10 @@ bool may_slice(const Config& config, int64_t model) {
 }
 
 }  // namespace
+
+bool has_streams(const ModelConfig& model) {
+  return model.type == ModelType::kCmollm && model.cmollm.mode == StreamMode::kFfn;
+}
 
 StreamLayoutChoice stream_layout(const Config& config, int64_t model) {
   const StreamLayoutChoice wish = config.parallel.stream_layout;

@@ -23,6 +23,9 @@ SplitLimit split_limit(const Config& config);
 // and parallel.model go with so many ranks.
 void check_ranks(const Config& config, int ranks);
 
+// Whether the model has streams that can lie on several ranks.
+[[nodiscard]] bool has_streams(const ModelConfig& model);
+
 // How the streams of the configured model lie over `model` ranks, if it has any.
 [[nodiscard]] StreamLayoutChoice stream_layout(const Config& config, int64_t model);
 

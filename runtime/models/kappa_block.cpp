@@ -45,7 +45,6 @@ std::optional<Param> slope(const std::string& name, bool wanted, const KappaOpti
   if (!wanted) return std::nullopt;
   Param w(name, {keys.experts, o.ffn_width}, Init::constant(0));
   w.role = Role::kKappa;
-  w.matrices = keys.experts;  // a row each
   w.wide = true;
   return w;
 }
@@ -96,11 +95,8 @@ KappaMixture::KappaMixture(const std::string& prefix, const KappaOptions& o, con
       b(slope(prefix + "experts.b", k.kappa && k.kappa_b, o, k)),
       regions(r) {
   router.weight.wide = true;
-  const Division division{k.experts, regions.model_size()};
   for (Param* w : {&in, &out, alpha ? &*alpha : nullptr, b ? &*b : nullptr}) {
-    if (w == nullptr) continue;
-    w->split(0, division.begin(regions.model_rank()), division.count(regions.model_rank()),
-             division.ranks);
+    if (w != nullptr) split_over(regions.model, *w, 0);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "core/ops/top_k_route.h"
 #include "core/tensor/convert.h"
 #include "core/tensor/element.h"
+#include "parallel/collectives.h"
 #include "parallel/dispatch.h"
 #include "parallel/pool_rows.h"
 
@@ -156,7 +157,7 @@ ExpertChoice MoepBlock::choose_in_pool(const Tensor& scores, const MoepPass& pas
   const ExpertChoiceRule rule{options_.keys.capacity, options_.pool_sequences() * pass.tokens,
                               SlotOrder::kTime};
   if (regions_.pool_size() == 1) return expert_choice(scores, rule);
-  ExpertChoice chosen = expert_choice(pool_rows(scores, *regions_.pool), rule);
+  ExpertChoice chosen = expert_choice(rows_of_all(scores, *regions_.pool), rule);
   const int64_t rows = scores.dim(0);
   chosen.plan = slots_of(chosen.plan, regions_.pool->rank() * rows, rows);
   return chosen;

@@ -143,7 +143,7 @@ StreamFfn::StreamFfn(const std::string& prefix, const Gpt2Options& o, const Cmol
       region(where) {
   router.weight.wide = true;
   streams.owner = Owner::kMatrix;
-  streams.matrices = stream_bias.matrices = keys.streams;
+  streams.matrices = keys.streams;
   stream_bias.wide = true;
   const int axis = region.slices() ? 1 : 0;
   region.split(streams, axis);

@@ -6,6 +6,7 @@
 #include "core/ops/gemm.h"
 #include "core/ops/linear_cross_entropy.h"
 #include "parallel/division.h"
+#include "runtime/config/validate_parallel.h"
 #include "runtime/models/registry.h"
 #include "runtime/planner/bills.h"
 
@@ -107,8 +108,7 @@ double expert_slots(const Config& config, const Layout& layout, RoutingShare sha
   const auto here = real(Division{E, m}.count(0));
   if (!chooses_rows(model)) return rows * m * std::min(each, here);
   // An expert that chooses has a number of rows in a pool; the group's may be all of them.
-  const double pool = real(model.moep.select == Selection::kEcSeq ? 1 : model.moep.pool_sequences) *
-                      real(model.context);
+  const double pool = real(pool_sequences(model) * model.context);
   const double taken = each / real(E) * std::max(pool, rows * m);
   return here * std::min(rows * m, taken);
 }

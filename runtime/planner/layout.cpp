@@ -11,15 +11,11 @@
 namespace anabranch {
 namespace {
 
-bool has_streams(const Config& config) {
-  return config.model.type == ModelType::kCmollm && config.model.cmollm.mode == StreamMode::kFfn;
-}
-
 // Sizes of a model group that are worth a word, ascending.
 std::vector<int> model_sizes(const Config& config, int ranks) {
   // Slices of a hidden axis are any number; those that streams have too are worth a word.
   const int64_t parts =
-      has_streams(config) ? config.model.cmollm.streams : split_limit(config).parts;
+      has_streams(config.model) ? config.model.cmollm.streams : split_limit(config).parts;
   std::vector<int> sizes;
   for (int m = 1; m <= ranks; ++m) {
     if (ranks % m == 0 || (m <= 64 && parts % m == 0 && m <= parts)) sizes.push_back(m);
@@ -54,7 +50,7 @@ void add(std::vector<LayoutChoice>& to, const Config& config, int ranks, int mod
   LayoutChoice choice;
   choice.layout.mesh = {ranks % model == 0 ? ranks / model : 0, model, 1};
   choice.layout.streams = streams;
-  choice.layout.has_streams = has_streams(config) && model > 1;
+  choice.layout.has_streams = has_streams(config.model) && model > 1;
   choice.refused = reason(trial, ranks, model, choice.layout.mesh);
   const bool said = !to.empty() && !choice.refused.empty() && to.back().refused == choice.refused;
   if (said) return;  // of the other layout of streams
@@ -101,7 +97,7 @@ std::vector<LayoutChoice> layouts(const Config& config, const Cluster& cluster) 
   const bool whole_alone = split_limit(config).parts == 1;
   for (const int m : model_sizes(config, ranks)) {
     add(all, config, ranks, m, StreamLayout::kGather);
-    if (has_streams(config) && m > 1) add(all, config, ranks, m, StreamLayout::kSlice);
+    if (has_streams(config.model) && m > 1) add(all, config, ranks, m, StreamLayout::kSlice);
     if (m > 1 && whole_alone) break;  // the others are refused alike
   }
   return all;

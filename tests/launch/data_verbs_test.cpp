@@ -143,6 +143,10 @@ TEST_F(DataVerbsTest, ConfigCheckLooksAtTheData) {
   };
   EXPECT_THAT(refused("--set model.context=65536 --set train.batch_tokens=65536"),
               testing::AllOf(testing::StartsWith("65 "), HasSubstr("65536")));
+  EXPECT_THAT(
+      refused(
+          "--ranks 4 --set model.type=kappa_moe --set model.moe_first=0 --set parallel.model=3"),
+      testing::AllOf(testing::StartsWith("78 "), HasSubstr("parallel.model is 3")));
   EXPECT_THAT(refused("--set 'data.sources=[{name: none}]'"),
               testing::AllOf(testing::StartsWith("78 "), HasSubstr("data.sources names none")));
 

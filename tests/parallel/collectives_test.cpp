@@ -2,6 +2,7 @@
 
 #include "core/tensor/accumulate.h"
 #include "core/tensor/convert.h"
+#include "tests/support/op_checks.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -143,12 +144,7 @@ TEST(Collectives, PartialSumsAreRoundedWhenTheyAreSummed) {
 TEST(Collectives, OtherBackwardsRunBetweenFinishAndStart) {
   run_on_threads(2, [](Group& g) {
     std::vector<std::string> order;
-    const auto note = [&](const Var& v, const char* name) {
-      return v.tape()->record(name, v.value(), {}, [&order, v, name](Tape& t, const Tensor& dy) {
-        order.emplace_back(name);
-        t.give(v, dy);
-      });
-    };
+    const auto note = [&](const Var& v, const char* name) { return test::noted(v, name, order); };
     Tape tape;
     const Var x = tape.input(test::random({kRows, kWidth}, 2));
     const Pending pending = gather_rows_start(note(x, "before"), g);

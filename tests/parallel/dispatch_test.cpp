@@ -8,7 +8,9 @@
 #include "core/ops/expert_choice.h"
 #include "core/ops/gather_rows.h"
 #include "core/ops/grouped_linear.h"
+#include "parallel/collectives.h"
 #include "parallel/pool_rows.h"
+#include "tests/support/op_checks.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -287,12 +289,7 @@ TEST(Dispatch, PiecesMayHaveAnyOrder) {
 TEST(Dispatch, OtherBackwardsRunWhileGradientsTravel) {
   run_on_threads(2, [](Group& g) {
     std::vector<std::string> order;
-    const auto note = [&](const Var& v, const char* name) {
-      return v.tape()->record(name, v.value(), {}, [&order, v, name](Tape& t, const Tensor& dy) {
-        order.emplace_back(name);
-        t.give(v, dy);
-      });
-    };
+    const auto note = [&](const Var& v, const char* name) { return test::noted(v, name, order); };
     Tape tape;
     const Var x = tape.input(test::random({2, kWidth}, 2));
     const PendingExchange pending = exchange_rows_start(note(x, "before"), {{1, 1}, {1, 1}}, &g);
@@ -325,7 +322,7 @@ TEST(PoolCounts, PlacesOfThreeRanks) {
     EXPECT_EQ(counts.demand(), (std::vector<int64_t>{1 + 2 + 3 + 30, 6 + 63}));
     EXPECT_EQ(counts.before(), (std::vector<int64_t>{r * (r + 1) / 2, 2 * r, 6 + 10 * r,
                                                      6 + 20 * r + r * (r - 1) / 2}));
-    const Tensor rows = pool_rows(test::full({1, 2}, static_cast<double>(r)), g);
+    const Tensor rows = rows_of_all(test::full({1, 2}, static_cast<double>(r)), g);
     EXPECT_EQ(test::values(rows), (std::vector<double>{0, 0, 1, 1, 2, 2}));
   });
 }

@@ -111,7 +111,6 @@ TEST_P(StreamsOverRanks, ComeHomeAndBecomeSlices) {
     run_on_threads(size_, [&](Group& group) {
       const StreamRegion region(Regions{&group, nullptr, layout});
       Param w("w", shape, Init::constant(0));
-      w.matrices = kStreams;
       region.split(w, region.slices() ? 1 : 0);
       EXPECT_EQ(w.parts, size_);
       const int64_t n = w.shape[0], f = w.shape[1];

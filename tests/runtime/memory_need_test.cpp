@@ -11,6 +11,9 @@
 namespace anabranch {
 namespace {
 
+// A rank of so many that all have the same.
+FlatStore::Options whole_on(int ranks) { return {.all_ranks = ranks, .data_ranks = ranks}; }
+
 std::unique_ptr<Model> model_of(const std::string& sizes, const std::string& precision = "fp32") {
   return make_model(
       parse_config("model: {" + sizes + "}\ntrain: {precision: " + precision + "}\n", "memory"),
@@ -25,7 +28,7 @@ TEST(MemoryNeed, CountsWhatIsKeptOfEachParameter) {
   const MemoryNeed run = weights_memory(*model);
   EXPECT_EQ(run.parameters, model->cost().parameters);
   EXPECT_EQ(run.total(), 4 * n);
-  const MemoryNeed train = training_memory(*model, 2);
+  const MemoryNeed train = training_memory(*model, whole_on(2));
   EXPECT_EQ(train.parameters, run.parameters);
   EXPECT_GE(train.weights, 4 * n);
   EXPECT_LE(train.weights, 4.2 * n);  // buckets are padded
@@ -39,7 +42,7 @@ TEST(MemoryNeed, CountsWhatIsKeptOfEachParameter) {
   EXPECT_EQ(zero.moments, train.weights);
   EXPECT_EQ(zero.save, 1.5 * train.weights);
   const auto rounded = model_of(kSmall, "bf16");
-  const double saved = training_memory(*rounded, 2).weights;
+  const double saved = training_memory(*rounded, whole_on(2)).weights;
   EXPECT_NEAR(saved - training_memory(*rounded, layout).weights, 2 * n, 0.15 * n);  // half a master
   EXPECT_EQ(weights_memory(*model_of(kSmall, "fp64")).total(), 8 * n);
   const double bf16 = weights_memory(*model_of(kSmall, "bf16")).total();
@@ -49,7 +52,7 @@ TEST(MemoryNeed, CountsWhatIsKeptOfEachParameter) {
 
 TEST(MemoryNeed, RefusesWhatDoesNotFit) {
   const auto model = model_of(kSmall);
-  const MemoryNeed need = training_memory(*model, 1);
+  const MemoryNeed need = training_memory(*model, whole_on(1));
   require_memory(need, 1, need.total());
   test::expect_error(Fault::kConfig, {"does not fit", "for the 2 ranks here", "model.width"},
                      [&] { require_memory(need, 2, 1.5 * need.total()); });
@@ -58,7 +61,7 @@ TEST(MemoryNeed, RefusesWhatDoesNotFit) {
   const auto huge =
       model_of("layers: 4096, width: 1048576, heads: 1, context: 16777216, ffn_width: 16777216");
   test::expect_error(Fault::kConfig, {"does not fit", "a smaller micro-batch does not help"},
-                     [&] { require_memory(training_memory(*huge, 1)); });
+                     [&] { require_memory(training_memory(*huge, whole_on(1))); });
 }
 
 TEST(MemoryNeed, TheLowestLimitOfTheControlGroupsAboveHolds) {

@@ -32,15 +32,6 @@ Course course(const Config& config, int ranks) {
   return {run.losses(), checkpoint_state(config.run.dir, config.train.steps)};
 }
 
-void expect_close(const std::vector<double>& got, const std::vector<double>& want,
-                  const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_NEAR(got[i], want[i], test::kLayouts.relative * std::abs(want[i]))
-        << what << ", step " << i + 1;
-  }
-}
-
 // One order of samples, one gradient and one pattern of dropout, however a step is cut up; and the
 // ranks of one run agree to the bit.
 TEST(Trainer, LossesDoNotDependOnTheNumberOfRanks) {
@@ -54,7 +45,7 @@ TEST(Trainer, LossesDoNotDependOnTheNumberOfRanks) {
       const Training run = run_training(config, {.ranks = ranks});
       ASSERT_EQ(run.losses().size(), static_cast<size_t>(kSteps));
       if (ranks == 1) alone = run.losses();
-      expect_close(run.losses(), alone, what);
+      test::expect_close(run.losses(), alone, what);
       for (const auto& reports : run.steps) {
         for (size_t i = 0; i < reports.size(); ++i) {
           EXPECT_EQ(reports[i].loss, run.steps[0][i].loss) << what;
@@ -76,7 +67,7 @@ TEST(Trainer, LossesDoNotDependOnMicroBatches) {
       config.train.micro_batch = micro_batch;
       const std::vector<double> losses = run_training(config, {.ranks = ranks}).losses();
       if (one.empty()) one = losses;
-      expect_close(losses, one, join("micro-batch ", micro_batch, " on ", ranks));
+      test::expect_close(losses, one, join("micro-batch ", micro_batch, " on ", ranks));
     }
   }
 }

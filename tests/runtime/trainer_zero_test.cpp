@@ -39,15 +39,6 @@ Outcome outcome(const TrainingFolder& folder, const std::string& name, int ranks
   return out;
 }
 
-void expect_close(const std::vector<double>& got, const std::vector<double>& want,
-                  const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_NEAR(got[i], want[i], test::kLayouts.relative * std::abs(want[i]))
-        << what << ", step " << i + 1;
-  }
-}
-
 // Only who adds and who updates differs, so nothing does.
 void expect_same(const TrainingFolder& folder, const std::string& name, int ranks,
                  const Change& change) {
@@ -55,7 +46,7 @@ void expect_same(const TrainingFolder& folder, const std::string& name, int rank
   const Outcome zero = outcome(folder, name, ranks, 1, change);
   EXPECT_EQ(zero.losses, plain.losses) << name << ", " << ranks;
   EXPECT_EQ(zero.evals, plain.evals) << name << ", " << ranks;
-  expect_close(zero.norms, plain.norms, name);
+  test::expect_close(zero.norms, plain.norms, name);
   EXPECT_EQ(zero.tensors.size(), plain.tensors.size());
   for (const auto& [tensor, bytes] : plain.tensors) {
     EXPECT_TRUE(zero.tensors.at(tensor) == bytes) << name << ", " << ranks << ": " << tensor;
@@ -117,8 +108,8 @@ TEST(Zero, ClipsByTheNormOfAll) {
   const Outcome plain = outcome(folder, "clip", 3, 0, clipped);
   const Outcome zero = outcome(folder, "clip", 3, 1, clipped);
   for (const double norm : plain.norms) EXPECT_GT(norm, 0.1);
-  expect_close(zero.losses, plain.losses, "loss");
-  expect_close(zero.norms, plain.norms, "norm");
+  test::expect_close(zero.losses, plain.losses, "loss");
+  test::expect_close(zero.norms, plain.norms, "norm");
 }
 
 TrainingOptions stop_after(int64_t step, int ranks) {
@@ -151,7 +142,7 @@ TEST(Zero, GoesOnOnOtherLayouts) {
     parts.parallel.zero = 1;
     append(losses, run_training(parts, stop_after(16, 4)).losses());
     append(losses, run_training(parts).losses());
-    expect_close(losses, run_training(named("whole")).losses(), "layouts");
+    test::expect_close(losses, run_training(named("whole")).losses(), "layouts");
   }
 }
 

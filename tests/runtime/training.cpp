@@ -1,8 +1,13 @@
 #include "tests/runtime/training.h"
 
+#include <cmath>
+
+#include <gtest/gtest.h>
+
 #include "core/base/parallel_for.h"
 #include "runtime/rank_plan.h"
 #include "tests/data/shard/text_set.h"
+#include "tests/support/tolerance.h"
 
 namespace anabranch::test {
 namespace {
@@ -114,6 +119,15 @@ Training run_training(const Config& config, const TrainingOptions& options) {
     if (world.rank() == 0) training.trace_bytes = trace.json(0).size();
   });
   return training;
+}
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& want,
+                  const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i], want[i], kLayouts.relative * std::abs(want[i]))
+        << what << ", step " << i + 1;
+  }
 }
 
 }  // namespace anabranch::test

@@ -58,4 +58,8 @@ struct TrainingOptions {
 // Runs train() to its end. Throws what it throws.
 Training run_training(const Config& config, const TrainingOptions& options = {});
 
+// Figures of the same steps on two layouts.
+void expect_close(const std::vector<double>& got, const std::vector<double>& want,
+                  const std::string& what);
+
 }  // namespace anabranch::test

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,14 @@
 namespace anabranch::test {
 
 using Op = std::function<Var(const Var&)>;
+
+// v itself; its backward adds `name` to `order`.
+inline Var noted(const Var& v, const char* name, std::vector<std::string>& order) {
+  return v.tape()->record(name, v.value(), {}, [&order, v, name](Tape& t, const Tensor& dy) {
+    order.emplace_back(name);
+    t.give(v, dy);
+  });
+}
 
 struct OpRun {
   Tensor y, dx;
