@@ -53,7 +53,8 @@ function(ab_library name)
   set_target_properties(ab_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# ab_test(<folder> SOURCES ... DEPENDS ... [LABELS ...]): one test program per top folder.
+# ab_test(<folder> SOURCES ... DEPENDS ... [LABELS ...]): one test program per top folder. Tests run
+# beside each other, each with a thread for every core: waiting threads must not spin.
 function(ab_test name)
   cmake_parse_arguments(arg "" "LABELS" "SOURCES;DEPENDS" ${ARGN})
   if(NOT arg_LABELS)
@@ -63,5 +64,6 @@ function(ab_test name)
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name}_tests PRIVATE ${arg_DEPENDS} ab_flags GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name}_tests DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS ${arg_LABELS} TIMEOUT 300)
+                       PROPERTIES LABELS ${arg_LABELS} TIMEOUT 300
+                                  ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()
