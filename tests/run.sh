@@ -28,8 +28,11 @@ step() {
   local name=$1 start=$SECONDS
   shift
   echo "== $name"
-  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$name"); fi
+  local result=0
+  "$@" || result=1
+  if [ "$result" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$name"); fi
   echo "== $name: $((SECONDS - start)) s"
+  return "$result"
 }
 
 # Of lines "[n/m] ..." and "n/m Test ... Passed" keeps about ten; all others pass.
@@ -100,8 +103,7 @@ fi
 for part in "${parts[@]}"; do
   case "$part" in
     asan | tsan)
-      step "build $part" build "$part"
-      suite "$part" -LE "slow|policy" ;;
+      step "build $part" build "$part" && suite "$part" -LE "slow|policy" ;;
     kill) suite release -L slow ;;
     *) step "$part" "tests/full/$part.sh" ;;
   esac

@@ -42,7 +42,8 @@ Tensor ids_of(int step) {
     int32_t& id = ids.data<int32_t>()[i];
     id = static_cast<int32_t>(word % kVocabulary);
     if (i % kTokens == 0) id = static_cast<int32_t>((i / kTokens + 5 * step) % kVocabulary);
-    if (i % kTokens == 1 && id == ids.data<int32_t>()[i - 1]) id = (id + 1) % kVocabulary;
+    const bool twice = i % kTokens == 1 && id == ids.data<int32_t>()[i - 1];
+    if (twice) id = static_cast<int32_t>((id + 1) % kVocabulary);
   }
   return ids;
 }
