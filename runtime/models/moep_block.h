@@ -120,7 +120,7 @@ class MoepBlock {
   [[nodiscard]] SlotPlan by_threshold(const Tensor& scores) const;
   [[nodiscard]] RowLayout layout(int64_t expert, const MoepPass& pass) const;
   // The choice of these rows among all of their pools', which other ranks may have too.
-  ExpertChoice choose_in_pool(const Tensor& scores, const MoepPass& pass) const;
+  [[nodiscard]] ExpertChoice choose_in_pool(const Tensor& scores, const MoepPass& pass) const;
   // y, of X.
   Var with_experts(const Var& x, const Choice& choice, const MoepPass& pass);
   void note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const;

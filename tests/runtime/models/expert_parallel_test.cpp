@@ -41,9 +41,9 @@ Tensor ids_of(int step) {
     const uint32_t word = philox(static_cast<uint64_t>(step) + 11, static_cast<uint64_t>(i))[0];
     int32_t& id = ids.data<int32_t>()[i];
     id = static_cast<int32_t>(word % kVocabulary);
-    if (i % kTokens == 0) id = static_cast<int32_t>((i / kTokens + 5 * step) % kVocabulary);
-    const bool twice = i % kTokens == 1 && id == ids.data<int32_t>()[i - 1];
-    if (twice) id = static_cast<int32_t>((id + 1) % kVocabulary);
+    if (i % kTokens == 0)
+      id = static_cast<int32_t>((i / kTokens + int64_t{5} * step) % kVocabulary);
+    if (i % kTokens == 1 && id == ids.data<int32_t>()[i - 1]) id = (id + 1) % int32_t{kVocabulary};
   }
   return ids;
 }
