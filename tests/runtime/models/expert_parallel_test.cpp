@@ -35,14 +35,13 @@ struct Outcome {
 
 // Sequences whose rows have no equal scores but for rounding, which would then decide who is
 // chosen: they begin with tokens of their own, and with two different ones.
-Tensor ids_of(int step) {
+Tensor ids_of(int64_t step) {
   Tensor ids({kSequences, kTokens}, DType::kI32);
   for (int64_t i = 0; i < ids.count(); ++i) {
     const uint32_t word = philox(static_cast<uint64_t>(step) + 11, static_cast<uint64_t>(i))[0];
     int32_t& id = ids.data<int32_t>()[i];
     id = static_cast<int32_t>(word % kVocabulary);
-    if (i % kTokens == 0)
-      id = static_cast<int32_t>((i / kTokens + int64_t{5} * step) % kVocabulary);
+    if (i % kTokens == 0) id = static_cast<int32_t>((i / kTokens + 5 * step) % kVocabulary);
     if (i % kTokens == 1 && id == ids.data<int32_t>()[i - 1]) id = (id + 1) % int32_t{kVocabulary};
   }
   return ids;
