@@ -45,9 +45,11 @@ std::vector<std::pair<std::string, double>> ratio_fields(const PairedRatio& rati
 
 void add_bench_comm(CLI::App& bench, int& exit_code);
 void add_bench_data(CLI::App& bench);
+void add_bench_dispatch(CLI::App& bench, int& exit_code);
 void add_bench_generate(CLI::App& bench, int& exit_code);
 void add_bench_ops(CLI::App& bench, int& exit_code);
 void add_bench_save(CLI::App& bench, int& exit_code);
 void add_bench_step(CLI::App& bench, int& exit_code);
+void add_bench_streams(CLI::App& bench, int& exit_code);
 
 }  // namespace anabranch

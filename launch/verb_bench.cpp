@@ -59,10 +59,10 @@ CLI::Option* add_against_option(CLI::App& verb, BenchModel& model) {
 Config bench_against(const BenchModel& model) {
   const Config first = read_model(model, {});
   Config second = read_model(model, model.against);
-  if (second.device != first.device || second.parallel != first.parallel) {
+  if (second.device != first.device || second.parallel.threads != first.parallel.threads) {
     throw usage_error(
-        "--against changes device or a key of parallel, which both configurations share: give "
-        "it with --set");
+        "--against changes device or parallel.threads, which both configurations share: give it "
+        "with --set");
   }
   return second;
 }
@@ -86,9 +86,11 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_step(*verb, exit_code);
   add_bench_ops(*verb, exit_code);
   add_bench_comm(*verb, exit_code);
+  add_bench_dispatch(*verb, exit_code);
   add_bench_data(*verb);
   add_bench_generate(*verb, exit_code);
   add_bench_save(*verb, exit_code);
+  add_bench_streams(*verb, exit_code);
 }
 
 }  // namespace anabranch

@@ -97,7 +97,7 @@ void print_yaml(const CheckOptions& options, const Config& config, const BatchPl
                 const DataFacts& data, const ModelCost& cost) {
   std::vector<std::string> header = build_lines();
   header.push_back("from " + options.file + " on " + counted(options.ranks, "rank") + ": " +
-                   plan_text(plan));
+                   batch_text(plan));
   if (data.here) {
     header.push_back(join("data ", config.data.path, ": ", counted(data.train_tokens, "token"),
                           " to train on, ", data.val_tokens, " to validate, vocabulary of ",

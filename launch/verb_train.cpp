@@ -100,7 +100,7 @@ class Telemetry {
 void announce(const Config& config, RankProcess& process, const RankPlan& plan) {
   const std::string text = join("run ", config.run.name, " in ", config.run.dir, ": ",
                                 counted(process.context().size, "rank"), ", ",
-                                plan_text(plan.batch), "\n", plan_table(plan));
+                                batch_text(plan.batch), "\n", plan_table(plan));
   std::cerr << text;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) process.context().log->info(line);
@@ -112,7 +112,7 @@ void keep_origin(const Config& config, const RankPlan& plan, const Dataset& data
                  const RunDirectory& directory) {
   directory.write("config.yaml", dump_config(config, build_lines()));
   directory.write("plan.txt", plan_table(plan));
-  directory.write("plan.json", plan_json(plan));
+  directory.write("plan.json", rank_plan_json(plan));
   directory.write(kRunTokenizer, read_file(dataset.tokenizer_path()));
 }
 

@@ -12,15 +12,15 @@ Var place_of(const Var& x) { return {Tensor(), x.tape(), x.id()}; }
 
 }  // namespace
 
-Pending gather_rows_start(const Var& x, Group& group, PartialGrad grad) {
-  AB_CHECK(x.shape().rank() > 0, "gather_rows needs rows, but x is a scalar");
+Pending share_rows_start(const Var& x, Group& group, PartialGrad grad) {
+  AB_CHECK(x.shape().rank() > 0, "share_rows needs rows, but x is a scalar");
   Pending pending;
   pending.handle = x;
   pending.group = &group;
   if (group.size() == 1) return pending;
   pending.wide_grad = grad == PartialGrad::kWide;
   const Shape shape = with_rows(x.shape(), group.size() * x.dim(0));
-  pending.y = x.value().like(shape, x.dtype(), "gather_rows");
+  pending.y = x.value().like(shape, x.dtype(), "share_rows");
   pending.work = group.all_gather(pending.y, x.value());
   if (x.tape() == nullptr) return pending;
   pending.backward = std::make_shared<Work>();
@@ -30,11 +30,11 @@ Pending gather_rows_start(const Var& x, Group& group, PartialGrad grad) {
     work->wait();
     t.give(to, converted(dx, type, "gradient"));
   };
-  pending.handle = place_of(x.tape()->record("gather_rows_start", x.value(), {}, back));
+  pending.handle = place_of(x.tape()->record("share_rows_start", x.value(), {}, back));
   return pending;
 }
 
-Var gather_rows_finish(const Pending& pending) {
+Var share_rows_finish(const Pending& pending) {
   const Var& x = pending.handle;
   if (pending.group->size() == 1) return x;
   pending.work.wait();
@@ -45,7 +45,7 @@ Var gather_rows_finish(const Pending& pending) {
     *work = group->reduce_scatter_sum(dx, dy);
     t.give(x, dx);
   };
-  Var y = x.tape()->record("gather_rows_finish", pending.y, {}, back);
+  Var y = x.tape()->record("share_rows_finish", pending.y, {}, back);
   if (pending.wide_grad) x.tape()->widen_grad(y);
   return y;
 }

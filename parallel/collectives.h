@@ -3,7 +3,7 @@
 // definition.
 //
 //   op             x             y           dy arrives as  forward         backward
-//   gather_rows    split rows    copy        partial sums   all-gather      reduce-scatter
+//   share_rows     split rows    copy        partial sums   all-gather      reduce-scatter
 //   sum_rows       partial sums  split rows  split rows     reduce-scatter  all-gather
 //
 // On the wire values have the type that they have: rows that of activations, partial sums that of
@@ -12,7 +12,7 @@
 // Each op is two nodes of the tape. start() begins the transfer and finish() waits for it; what the
 // program computes between them overlaps it. Backward mirrors that: finish()'s backward begins the
 // transfer of the gradient, the backwards of what lies between run, and start()'s backward waits.
-// With a group of one, gather_rows is the identity. All ranks of the group call them in the same
+// With a group of one, share_rows is the identity. All ranks of the group call them in the same
 // order.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Pending {
   Work work;   // forward
   Group* group = nullptr;
   std::shared_ptr<Work> backward;  // set by finish()'s backward
-  bool wide_grad = false;          // of gather_rows
+  bool wide_grad = false;          // of share_rows
   Tensor rounded = {};             // of sum_rows: what y is rounded to; empty: stays as it is
 };
 
@@ -47,15 +47,15 @@ enum class PartialGrad : uint8_t {
 //   grad                      x's own gradient has x's type either way
 //
 // Keeps nothing. The result of finish() is [size * n, ...].
-Pending gather_rows_start(const Var& x, Group& group, PartialGrad grad = PartialGrad::kRounded);
-Var gather_rows_finish(const Pending& pending);
+Pending share_rows_start(const Var& x, Group& group, PartialGrad grad = PartialGrad::kRounded);
+Var share_rows_finish(const Pending& pending);
 
 // The rows of all ranks, in rank order, of x that no gradient goes back to. Waits.
 //
 //   x  [n, ...]  as many on every rank
 [[nodiscard]] Tensor rows_of_all(const Tensor& x, Group& group);
 
-// y <- this rank's rows of the sum over ranks of x, added in rank order.
+// y <- this rank's rows of the sum over ranks of x.
 //
 //   x      [size * n, ...]  partial sums for the rows of all ranks, in rank order
 //   group                   outlives the tape

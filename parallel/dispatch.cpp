@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/gather_rows.h"
+#include "core/ops/rows.h"
 
 namespace anabranch {
 namespace {
@@ -16,6 +17,9 @@ constexpr int64_t kBesideExperts = 2;
 Tensor ints(const Tensor& beside, int64_t count, const char* tag) {
   return beside.like({count}, DType::kI32, tag);
 }
+
+// 0, 1, ..
+void count_up(Tensor& to) { std::iota(to.data<int32_t>(), to.data<int32_t>() + to.count(), 0); }
 
 // Where `ranks` ranks' parts of some lengths begin.
 std::vector<int64_t> begins(const std::vector<int64_t>& lengths) {
@@ -57,16 +61,23 @@ class Taken {
 };
 
 // What goes to each rank.
-void fill_out(SlotRoute& route, const SlotPlan& plan) {
-  std::vector<int32_t> sent;
-  const std::span<const int32_t> sources = plan.source.span<int32_t>();
+void fill_out(SlotRoute& route, const SlotPlan& plan, bool apart) {
+  const Groups& groups = plan.groups;
   for (int d = 0; d < route.experts.ranks; ++d) {
-    const int64_t begin = plan.groups.offsets[static_cast<size_t>(route.experts.begin(d))];
-    const int64_t end = plan.groups.offsets[static_cast<size_t>(route.experts.end(d))];
-    const Taken taken(sources.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                      plan.rows);
+    route.slots.out.push_back(groups.begin(route.experts.end(d)) -
+                              groups.begin(route.experts.begin(d)));
+  }
+  if (apart) {
+    route.rows.out = route.slots.out;
+    route.sent = plan.source;
+    return;
+  }
+  std::vector<int32_t> sent;
+  std::span<const int32_t> sources = plan.source.span<int32_t>();
+  for (const int64_t slots : route.slots.out) {
+    const Taken taken(sources.first(static_cast<size_t>(slots)), plan.rows);
+    sources = sources.subspan(static_cast<size_t>(slots));
     taken.for_each([&](int32_t /*place*/, int32_t row) { sent.push_back(row); });
-    route.slots.out.push_back(end - begin);
     route.rows.out.push_back(taken.count());
   }
   route.sent = ints(plan.source, std::ssize(sent), "dispatch.sent");
@@ -137,24 +148,106 @@ Dispatched arrange(SlotRoute& route, const Tensor& lists, int rank) {
     }
     at.plan.groups.offsets.push_back(s);
   }
-  std::iota(at.plan.gate.data<int32_t>(), at.plan.gate.data<int32_t>() + s, 0);
+  count_up(at.plan.gate);
   return at;
+}
+
+// The way home of a row for each slot here: those of an expert and a rank lie together at both
+// ends, so nothing is packed.
+RowMoves way_home(const SlotRoute& route, int rank) {
+  RowMoves moves;
+  std::vector<int64_t> slot_at(static_cast<size_t>(route.arrived.count()));
+  const std::span<const int32_t> arrived = route.arrived.span<int32_t>();
+  for (size_t s = 0; s < arrived.size(); ++s) {
+    slot_at[static_cast<size_t>(arrived[s])] = static_cast<int64_t>(s);
+  }
+  const int64_t experts = route.experts.count(rank);
+  size_t place = 0;
+  for (size_t i = 0; i < route.held.size(); ++i) {
+    if (route.held[i] == 0) continue;
+    const auto to = static_cast<int>(static_cast<int64_t>(i) / experts);
+    moves.out.push_back({to, slot_at[place], route.held[i]});
+    place += static_cast<size_t>(route.held[i]);
+  }
+  for (int d = 0; d < route.experts.ranks; ++d) {
+    for (int64_t e = route.experts.begin(d); e < route.experts.end(d); ++e) {
+      if (route.own.size(e) > 0) moves.in.push_back({d, route.own.begin(e), route.own.size(e)});
+    }
+  }
+  return moves;
+}
+
+// The slots here, each with a row of its own, as they came.
+Dispatched as_arrived(SlotRoute& route, const Tensor& lists, int rank) {
+  const int64_t experts = route.experts.count(rank);
+  const std::vector<int64_t> first_of = begins(route.rows_of);
+  Dispatched at;
+  at.plan.rows = lists.count();
+  at.plan.source = ints(lists, lists.count(), "dispatch.source");
+  count_up(at.plan.source);
+  at.plan.gate = route.arrived = at.plan.source;
+  at.group_row = ints(lists, lists.count(), "dispatch.group_row");
+  int64_t s = 0;
+  for (size_t i = 0; i < route.held.size(); ++i) {
+    const int64_t before = first_of[i / static_cast<size_t>(experts)];
+    for (int64_t n = route.held[i]; n > 0; --n, ++s) {
+      at.group_row.data<int32_t>()[s] = static_cast<int32_t>(before + lists.data<int32_t>()[s]);
+    }
+    at.plan.groups.offsets.push_back(s);
+  }
+  return at;
+}
+
+// A row for each slot, where they are.
+Dispatched with_own_rows(const Var& x, const SlotPlan& plan) {
+  Dispatched at{x, plan, plan.source, nullptr, nullptr, {}};
+  at.plan.rows = plan.source.count();
+  at.plan.source = plan.source.like("dispatch.source");
+  count_up(at.plan.source);
+  return at;
+}
+
+// What came from rank `source` of the group, whose rows and values are given.
+Dispatched part_of(const Dispatched& at, int source, const Var& rows, const Var& values) {
+  const int64_t experts = at.plan.groups.count() / at.group->size(), first = source * experts;
+  Dispatched part = at;
+  part.rows = rows;
+  part.values = values;
+  part.first_slot = at.plan.groups.begin(first);
+  part.plan.rows = rows.dim(0);
+  part.plan.groups.offsets.clear();
+  for (int64_t e = 0; e <= experts; ++e) {
+    part.plan.groups.offsets.push_back(at.plan.groups.begin(first + e) - part.first_slot);
+  }
+  const auto of = [&](const Tensor& all) { return all.view(part.first_slot, {part.plan.rows}); };
+  part.plan.source = ints(at.plan.source, part.plan.rows, "dispatch.source");
+  count_up(part.plan.source);
+  part.plan.gate = of(at.plan.gate);
+  part.group_row = of(at.group_row);
+  return part;
 }
 
 }  // namespace
 
-PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts, Group* group) {
+PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts,
+                               const Regions& regions) {
   check_groups("dispatch", plan.groups, experts, plan.source.count());
   AB_CHECK(x.shape().rank() == 2 && x.dim(0) == plan.rows, "[dispatch] x is ", x.shape(),
            " but the slots are of ", plan.rows, " rows");
   PendingDispatch pending;
   pending.x = x;
   pending.plan = plan;
-  if (group == nullptr || group->size() == 1) return pending;
+  pending.apart = regions.any_layout;
+  Group* const group = regions.model;
+  if (group == nullptr || group->size() == 1) {
+    if (pending.apart) pending.x = gather_rows(x, plan.source);
+    return pending;
+  }
   pending.route = std::make_shared<SlotRoute>();
   SlotRoute& route = *pending.route;
   route.experts = {experts, group->size()};
-  fill_out(route, plan);
+  route.own = plan.groups;
+  fill_out(route, plan, pending.apart);
   exchange_counts(route, plan, *group);
   pending.lists = ints(plan.source, route.slots.received(), "dispatch.lists");
   pending.work = group->all_to_all(pending.lists, plan.source, route.slots.out, route.slots.in);
@@ -163,19 +256,35 @@ PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t exper
 }
 
 Dispatched dispatch_finish(const PendingDispatch& pending) {
-  if (!pending.route) return {pending.x, pending.plan, {}, nullptr, nullptr};
+  if (!pending.route && pending.apart) return with_own_rows(pending.x, pending.plan);
+  if (!pending.route) return {pending.x, pending.plan, {}, nullptr, nullptr, {}};
   pending.work.wait();
-  Dispatched at = arrange(*pending.route, pending.lists, pending.rows.group->rank());
+  const int rank = pending.rows.group->rank();
+  Dispatched at = pending.apart ? as_arrived(*pending.route, pending.lists, rank)
+                                : arrange(*pending.route, pending.lists, rank);
   at.route = pending.route;
   at.group = pending.rows.group;
   at.rows = exchange_rows_finish(pending.rows);
   return at;
 }
 
+void for_parts(const Dispatched& at, const Regions& regions,
+               const std::function<void(const Dispatched& part)>& each) {
+  if (regions.sources() == 1) return each(at);
+  const bool valued = !at.values.value().empty();
+  const std::vector<int64_t>& counts = at.route->slots.in;
+  const std::vector<Var> rows = split_rows(at.rows, counts);
+  const std::vector<Var> values = valued ? split_rows(at.values, counts) : std::vector<Var>();
+  regions.for_sources(at.rows.tape(), [&](int source) {
+    const auto i = static_cast<size_t>(source);
+    each(part_of(at, source, rows[i], valued ? values[i] : Var()));
+  });
+}
+
 PendingExchange dispatch_slots_start(const Var& values, const PendingDispatch& pending) {
   AB_CHECK(values.shape() == Shape{pending.plan.source.count()}, "[dispatch] ", values.shape(),
            " values for ", pending.plan.source.count(), " slots");
-  if (!pending.route) return exchange_rows_start(values, {}, nullptr);
+  if (!pending.route) return exchange_rows_start(values, RowMoves(), nullptr);
   return exchange_rows_start(values, pending.route->slots, pending.rows.group);
 }
 
@@ -186,23 +295,24 @@ Var dispatch_slots_finish(const PendingExchange& pending, const Dispatched& at) 
 
 PendingExchange return_slots_start(std::span<const Var> z, const Dispatched& at,
                                    const Tensor& order) {
-  if (!at.route && order.empty()) {
-    AB_CHECK(z.size() == 1, "[dispatch] ", z.size(), " pieces have no order");
-    return exchange_rows_start(z.front(), {}, nullptr);
+  if (order.empty() && z.size() == 1) {
+    if (!at.route) return exchange_rows_start(z.front(), RowMoves(), nullptr);
+    return exchange_rows_start(z.front(), way_home(*at.route, at.group->rank()), at.group);
   }
-  const Tensor& slot = order.empty() ? at.plan.gate : order;
-  AB_CHECK(slot.count() == at.plan.source.count(), "[dispatch] the order of ", slot.count(),
+  AB_CHECK(at.route || !order.empty(), "[dispatch] ", z.size(), " pieces have no order");
+  const Tensor& slots = order.empty() ? at.plan.gate : order;  // gates of what travelled: 0, 1, ..
+  AB_CHECK(slots.count() == at.plan.source.count(), "[dispatch] the order of ", slots.count(),
            " rows for ", at.plan.source.count(), " slots");
   // Which row of z leaves at each place.
-  Tensor leaving = ints(slot, slot.count(), "dispatch.leaving");
-  for (int64_t i = 0; i < slot.count(); ++i) {
-    const int32_t s = slot.data<int32_t>()[i];
+  Tensor leaving = ints(slots, slots.count(), "dispatch.leaving");
+  for (int64_t i = 0; i < slots.count(); ++i) {
+    const int32_t s = slots.data<int32_t>()[i];
     const int32_t place = at.route ? at.route->arrived.data<int32_t>()[s] : s;
     leaving.data<int32_t>()[place] = static_cast<int32_t>(i);
   }
   const Var packed = permute_rows(z, leaving);
-  if (!at.route) return exchange_rows_start(packed, {}, nullptr);
-  return exchange_rows_start(packed, {at.route->slots.in, at.route->slots.out}, at.group);
+  if (!at.route) return exchange_rows_start(packed, RowMoves(), nullptr);
+  return exchange_rows_start(packed, RowCounts{at.route->slots.in, at.route->slots.out}, at.group);
 }
 
 Var return_slots_finish(const PendingExchange& pending) { return exchange_rows_finish(pending); }

@@ -16,17 +16,23 @@
 // are sorted by local expert, then by rank, then as the sender had them: as the ranks hold
 // consecutive rows, that is the order which one rank would have.
 //
+// With Regions::any_layout the gradient of a row must not be summed but here, in the order of its
+// slots: then a row travels once for each of its slots, also where nothing leaves this rank, and
+// what comes from a rank stays together.
+//
 // Every step is a start and a finish, between which other work overlaps the transfer. All ranks of
 // the group call them in the same order, those without rows too. Without a group, or with one of
 // one rank, everything is where it was, at no cost.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
 #include "core/ops/groups.h"
 #include "parallel/division.h"
 #include "parallel/exchange.h"
+#include "parallel/regions.h"
 
 namespace anabranch {
 
@@ -34,6 +40,7 @@ namespace anabranch {
 struct SlotRoute {
   Division experts;              // over the ranks of the group
   RowCounts rows, slots;         // that go to and come from each rank
+  Groups own;                    // this rank's slots by expert
   Tensor sent;                   // [rows.sent()] int32: this rank's rows by destination
   std::vector<int64_t> held;     // [ranks, local experts] slots of each rank for each expert here
   std::vector<int64_t> rows_of;  // [ranks] rows that each rank has in all
@@ -47,16 +54,20 @@ struct PendingDispatch {
   PendingExchange rows;
   Tensor lists;  // [slots received] int32: the sender's row of each slot
   Work work;     // of the lists
+  bool apart = false;
 };
 
 // What the experts of this rank work on.
 struct Dispatched {
-  Var rows;          // [plan.rows, C]
-  SlotPlan plan;     // sorted by local expert; gates are 0, 1, .. if the slots have travelled
+  Var rows;       // [plan.rows, C]
+  SlotPlan plan;  // sorted by local expert, or by rank, then by local expert, where what came from
+                  // a rank stays together; gates are 0, 1, .. if the slots have travelled
   Tensor group_row;  // [plan.rows] int32: each row's number among those of the group, which are in
                      // rank order; empty: 0, 1, ..
   std::shared_ptr<const SlotRoute> route;  // null: nothing has travelled
   Group* group = nullptr;
+  Var values;              // of dispatch_slots_finish(), if parts need them
+  int64_t first_slot = 0;  // of a part, in the plan of all
 };
 
 // Begins to send rows to the experts that take them. Waits for the other ranks once, to learn how
@@ -64,10 +75,16 @@ struct Dispatched {
 //
 //   x        [M, C]
 //   plan             the slots of these rows, over all `experts`
-//   experts          lie over the group by Division
-//   group            outlives the tape; null: alone
-PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts, Group* group);
+//   experts          lie over the model group by Division
+//   regions          its groups outlive the tape
+PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts,
+                               const Regions& regions);
 Dispatched dispatch_finish(const PendingDispatch& pending);
+
+// Calls each(part) for what experts compute with at once, as Regions::for_sources() says: all that
+// is here, or what came from each rank; its plan is then sorted by local expert, too.
+void for_parts(const Dispatched& at, const Regions& regions,
+               const std::function<void(const Dispatched& part)>& each);
 
 // A value for each slot of this rank's plan to one for each slot of the dispatched plan.
 //
@@ -79,8 +96,8 @@ Var dispatch_slots_finish(const PendingExchange& pending, const Dispatched& at);
 // rank's own plan, in its order.
 //
 //   z      [S_i, C]  one after the other; what each is of says `order`
-//   order  [S]       int32: the slot of each row of z; empty: as they are sorted, in one piece if
-//                    nothing travels
+//   order  [S]       int32: the slot of each row of z; empty on all ranks: as they are sorted. In
+//                    one piece they then leave from where they are, else they are packed
 PendingExchange return_slots_start(std::span<const Var> z, const Dispatched& at,
                                    const Tensor& order = {});
 Var return_slots_finish(const PendingExchange& pending);

@@ -53,15 +53,26 @@ int64_t RowCounts::sent() const { return sum(out); }
 
 int64_t RowCounts::received() const { return sum(in); }
 
+int64_t RowMoves::received() const {
+  return std::accumulate(in.begin(), in.end(), int64_t{0},
+                         [](int64_t rows, const RowSegment& s) { return rows + s.rows; });
+}
+
 PendingExchange exchange_rows_start(const Var& x, const RowCounts& counts, Group* group) {
+  return exchange_rows_start(x, RowMoves{in_rank_order(counts.out), in_rank_order(counts.in)},
+                             group);
+}
+
+PendingExchange exchange_rows_start(const Var& x, RowMoves moves, Group* group) {
   PendingExchange pending;
   pending.handle = x;
-  pending.counts = counts;
+  pending.moves = std::move(moves);
   pending.group = group;
   if (group == nullptr || group->size() == 1) return pending;
   const Tensor& rows = x.value();
-  pending.y = rows.like(with_rows(rows.shape(), counts.received()), rows.dtype(), "exchange_rows");
-  pending.work = group->all_to_all(pending.y, rows, counts.out, counts.in);
+  pending.y =
+      rows.like(with_rows(rows.shape(), pending.moves.received()), rows.dtype(), "exchange_rows");
+  pending.work = group->all_to_all_segments(pending.y, rows, pending.moves.out, pending.moves.in);
   if (x.tape() == nullptr) return pending;
   pending.backward = std::make_shared<Work>();
   const Var to({}, x.tape(), x.id());  // its value is not needed again
@@ -81,10 +92,10 @@ Var exchange_rows_finish(const PendingExchange& pending) {
   if (x.tape() == nullptr) return pending.y;
   const Var to({}, x.tape(), x.id());
   return x.tape()->record("exchange_rows_finish", pending.y, {},
-                          [to, shape = x.shape(), counts = pending.counts, group = pending.group,
+                          [to, shape = x.shape(), moves = pending.moves, group = pending.group,
                            work = pending.backward](Tape& t, const Tensor& dy) {
                             const Tensor dx = dy.like(shape, dy.dtype(), "gradient");
-                            *work = group->all_to_all(dx, dy, counts.in, counts.out);
+                            *work = group->all_to_all_segments(dx, dy, moves.in, moves.out);
                             t.give(to, dx);
                           });
 }

@@ -25,12 +25,19 @@ struct RowCounts {
   [[nodiscard]] int64_t received() const;
 };
 
+// Which rows go where, and come from where.
+struct RowMoves {
+  std::vector<RowSegment> out, in;
+
+  [[nodiscard]] int64_t received() const;
+};
+
 // An exchange that was started. Its finish() must follow, once.
 struct PendingExchange {
   Var handle;  // carries the gradient back to start()
   Tensor y;    // being filled
   Work work;   // forward
-  RowCounts counts;
+  RowMoves moves;
   Group* group = nullptr;
   std::shared_ptr<Work> backward;  // set by finish()'s backward
 };
@@ -43,6 +50,10 @@ struct PendingExchange {
 //
 // Keeps nothing. The result of finish() is [counts.received(), ...].
 PendingExchange exchange_rows_start(const Var& x, const RowCounts& counts, Group* group);
+// The same of rows that lie anywhere in x, and go anywhere in y.
+//
+//   moves  every row of x and of y once; what each rank sends another, in order, is what that gets
+PendingExchange exchange_rows_start(const Var& x, RowMoves moves, Group* group);
 Var exchange_rows_finish(const PendingExchange& pending);
 
 // y[i] = row order[i] of the pieces, one after the other; every row is taken once.

@@ -173,7 +173,8 @@ FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options,
   bind(pool);
 }
 
-FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options) {
+FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options)
+    : lanes_(options.lanes) {
   check(params);
   std::map<ReduceGroup, std::vector<double>> costs;  // of the matrices of each rank
   for (const Draft& d : draft(params, options)) {
@@ -190,6 +191,7 @@ FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options) 
              .count = place.count,
              .own = {0, place.count},
              .value = {},
+             .lanes = {},
              .grad = {},
              .master = {},
              .m = {},
@@ -226,7 +228,8 @@ void FlatStore::bind(const std::shared_ptr<Pool>& pool) {
     b.value = zeros(b.count, b.compute, same ? "master weights" : "weights");
     b.master = same ? b.value.view(b.own.begin, {b.own.count})
                     : zeros(b.own.count, wide, "master weights");
-    b.grad = zeros(b.count, wide, "gradients");
+    b.lanes = zeros(lanes_ * b.count, wide, "gradients").reshape({lanes_, b.count});
+    b.grad = b.lanes.view(0, {b.count});
     b.m = zeros(b.own.count, wide, "moments");
     if (b.owner == Owner::kAdamw) b.v = zeros(b.own.count, wide, "moments");
   }
@@ -238,6 +241,10 @@ void FlatStore::bind(const std::shared_ptr<Pool>& pool) {
     w.master_begin = e.own.begin;
     w.grad = b.grad.view(e.offset, w.shape);
     w.fresh = true;
+    w.lanes.clear();
+    for (int64_t lane = 1; lane < lanes_; ++lane) {
+      w.lanes.push_back({b.lanes.view(lane * b.count + e.offset, w.shape)});
+    }
   }
 }
 
@@ -282,7 +289,10 @@ void FlatStore::refresh_values() {
 }
 
 void FlatStore::forget_grads() {
-  for (const Entry& e : entries_) e.param->fresh = true;
+  for (const Entry& e : entries_) {
+    e.param->fresh = true;
+    for (GradLane& lane : e.param->lanes) lane.fresh = true;
+  }
 }
 
 int64_t FlatStore::parameter_count() const {

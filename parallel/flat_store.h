@@ -40,7 +40,8 @@ struct Bucket {
   Slice own;      // those of which master and moments are here
 
   Tensor value;   // [count] of `compute`
-  Tensor grad;    // [count] of the master's type
+  Tensor lanes;   // [lanes, count] sums of gradients that are kept apart; of the master's type
+  Tensor grad;    // [count] the first of them
   Tensor master;  // [own.count] float32; float64 in float64 runs; of `value` if that is its type
   Tensor m, v;    // [own.count] moments, of the master's type; a matrix bucket has no v
 
@@ -58,6 +59,7 @@ class FlatStore {
     int data_ranks = 1;                        // in the group that ReduceGroup::kData means
     int all_rank = 0, data_rank = 0;           // this rank in them
     bool zero = false;                         // ZeRO-1
+    int lanes = 1;                             // of gradients: lanes.h
   };
 
   // Where a parameter is: elements [offset, offset + param->shape.count()) of a bucket.
@@ -82,6 +84,9 @@ class FlatStore {
   [[nodiscard]] std::span<Bucket> buckets() { return buckets_; }
 
   [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
+
+  // Sums that gradients are kept in until they are reduced.
+  [[nodiscard]] int lanes() const { return lanes_; }
 
   // In forward order.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
@@ -114,6 +119,7 @@ class FlatStore {
   // An entry's elements of a buffer of what this rank owns.
   [[nodiscard]] static Tensor owned(const Entry& entry, const Bucket& bucket, const Tensor& flat);
 
+  int lanes_;
   std::vector<Bucket> buckets_;
   std::vector<Entry> entries_;
 };

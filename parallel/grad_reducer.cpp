@@ -6,6 +6,7 @@
 #include "core/base/build.h"
 #include "core/base/error.h"
 #include "core/base/parallel_for.h"
+#include "parallel/lanes.h"
 
 namespace anabranch {
 namespace {
@@ -20,6 +21,8 @@ AB_CLONES void widen(float* to, const Bf16* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
 
+bool in_lanes(const Bucket& b) { return b.lanes.dim(0) > 1; }
+
 }  // namespace
 
 GradReducer::GradReducer(FlatStore& store, const Mesh& mesh, DType wire)
@@ -32,6 +35,8 @@ GradReducer::GradReducer(FlatStore& store, const Mesh& mesh, DType wire)
     AB_CHECK(!b.sharded() || b.own.begin == b.own.count * mesh.reduce(b.reduce).rank(),
              "a bucket is laid out for rank ", b.own.begin / b.own.count, " but this is rank ",
              mesh.reduce(b.reduce).rank());
+    AB_CHECK(!in_lanes(b) || wire == DType::kF32, "lanes of gradients cannot travel as ",
+             name_of(wire));
   }
   for (size_t b = 0; b < flights_.size(); ++b) {
     order_[static_cast<size_t>(store.buckets()[b].reduce)].push_back(b);
@@ -72,6 +77,7 @@ void GradReducer::start_ready(ReduceGroup reduce) {
 void GradReducer::finish() {
   AB_CHECK(armed_, "finish() without arm()");
   armed_ = false;
+  finish_gather();
   for (const FlatStore::Entry& e : store_.entries()) settle(*e.param);
   for (Flight& flight : flights_) flight.waiting = 0;
   for (const ReduceGroup reduce : {ReduceGroup::kAll, ReduceGroup::kData}) start_ready(reduce);
@@ -90,22 +96,34 @@ void GradReducer::gather(int bucket) {
   const Bucket& b = store_.buckets()[static_cast<size_t>(bucket)];
   if (!b.sharded()) return;
   const Tensor own = b.value.view(b.own.begin, {b.own.count});
-  gathers_.push_back(mesh_.reduce(b.reduce).all_gather(b.value, own));
+  arrivals_.push_back({b.value, mesh_.reduce(b.reduce).all_gather(b.value, own)});
+  Arrival& arrival = arrivals_.back();
+  arrival.value.expect([work = arrival.work] { work.wait(); });
 }
 
 void GradReducer::finish_gather() {
-  for (const Work& work : std::exchange(gathers_, {})) work.wait();
+  for (Arrival& arrival : std::exchange(arrivals_, {})) {
+    arrival.work.wait();
+    arrival.value.expect(nullptr);
+  }
 }
 
 // A gradient that no backward wrote is zero.
 void GradReducer::settle(Param& w) {
   if (std::exchange(w.fresh, false)) w.grad.fill_zero();
+  for (GradLane& lane : w.lanes) {
+    if (std::exchange(lane.fresh, false)) lane.grad.fill_zero();
+  }
 }
 
 void GradReducer::start(size_t bucket) {
   const Bucket& b = store_.buckets()[bucket];
   Flight& flight = flights_[bucket];
   Group& group = mesh_.reduce(b.reduce);
+  if (in_lanes(b)) {
+    flight.work = group.all_reduce_sum(b.lanes);
+    return;
+  }
   flight.wire = b.grad;
   if (wire_ == DType::kBF16 && b.grad.dtype() == DType::kF32 && group.size() > 1) {
     flight.wire = b.grad.like(b.grad.shape(), DType::kBF16, "gradients on the wire");
@@ -122,6 +140,7 @@ void GradReducer::start(size_t bucket) {
 
 void GradReducer::land(size_t bucket) {
   const Bucket& b = store_.buckets()[bucket];
+  if (in_lanes(b)) return add_lanes(b.lanes);
   Tensor grad = b.grad;
   const Tensor wire = std::exchange(flights_[bucket].wire, {});
   if (wire.dtype() == grad.dtype()) return;

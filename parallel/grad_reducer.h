@@ -1,9 +1,13 @@
 // Sums gradients over ranks in buckets, each as soon as its last gradient exists, while backward
-// goes on; and where ranks own slices of a bucket, gathers its values after their updates.
+// goes on; and where ranks own slices of a bucket, gathers its values after their updates, while
+// the next forward goes on: who reads a value waits for its bucket (Tensor::expect).
 //
 //   bucket   before the update                    after it, while others are updated
 //   whole    all-reduce of its gradient           -
 //   sharded  reduce-scatter: each rank its slice  all-gather of its values
+//
+// Where gradients are kept in lanes, all of them are all-reduced, which rounds nothing, and then
+// added, in one order whatever the ranks: lanes.h.
 //
 // Buckets of one reduce group start in one order on every rank, whatever order gradients become
 // ready in: each waits until all before it have started. Those of the other group do not wait for
@@ -50,12 +54,13 @@ class GradReducer {
 
   // Reduces what is left and waits for all. A gradient that nothing wrote in this step counts as
   // zero. Afterwards every gradient that this rank owns is the sum over its ranks, what else a
-  // sharded bucket holds is of no use, and none is fresh.
+  // sharded bucket holds is of no use, and none is fresh. All values are here.
   void finish();
 
-  // After the update of a bucket: starts to gather its values. All ranks call it in one order.
+  // After the update of a bucket: starts to gather its values. All ranks call it in one order: that
+  // in which a forward needs them.
   void gather(int bucket);
-  // Waits until all values that were started have come: before anything reads them.
+  // Waits until all values that were started have come.
   void finish_gather();
 
   // Of the last finish().
@@ -68,6 +73,11 @@ class GradReducer {
   struct Flight {
     int waiting = 0;  // parameters whose gradient is not there yet
     Tensor wire;      // what travels, if that is not the gradient itself
+    Work work;
+  };
+
+  struct Arrival {
+    Tensor value;
     Work work;
   };
 
@@ -84,7 +94,7 @@ class GradReducer {
   std::array<std::vector<size_t>, 2> order_;  // by reduce group, its buckets
   std::array<size_t, 2> next_{};              // and the first that has not started
   std::vector<Flight> flights_;               // by bucket
-  std::vector<Work> gathers_;
+  std::vector<Arrival> arrivals_;
   std::vector<bool> ready_;                         // by entry
   std::unordered_map<const Param*, size_t> entry_;  // never iterated
   ReduceTimes times_;

@@ -1,12 +1,14 @@
 #include "parallel/stream_region.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/ops/columns.h"
 #include "core/ops/rows.h"
 #include "parallel/division.h"
+#include "parallel/exchange.h"
 
 namespace anabranch {
 namespace {
@@ -17,8 +19,10 @@ constexpr int64_t kLeastRows = 256, kMostChunks = 4;
 
 }  // namespace
 
+int64_t chunk_count(int64_t rows) { return std::clamp<int64_t>(rows / kLeastRows, 1, kMostChunks); }
+
 int64_t chunk_rows(int64_t rows) {
-  const int64_t chunks = std::clamp<int64_t>(rows / kLeastRows, 1, kMostChunks);
+  const int64_t chunks = chunk_count(rows);
   return std::max<int64_t>((rows + chunks - 1) / chunks, 1);
 }
 
@@ -31,7 +35,7 @@ Var through(Group& group, const std::vector<Var>& xs, int64_t chunk, DType type,
     std::vector<Pending> entering;
     entering.reserve(pieces.size());
     for (const auto& piece : pieces) {
-      entering.push_back(gather_rows_start(piece[c], group, PartialGrad::kWide));
+      entering.push_back(share_rows_start(piece[c], group, PartialGrad::kWide));
     }
     return entering;
   };
@@ -45,7 +49,7 @@ Var through(Group& group, const std::vector<Var>& xs, int64_t chunk, DType type,
     if (c + 1 < chunks) next = enter(c + 1);
     std::vector<Var> entered;
     entered.reserve(entering.size());
-    for (const Pending& pending : entering) entered.push_back(gather_rows_finish(pending));
+    for (const Pending& pending : entering) entered.push_back(share_rows_finish(pending));
     const Var part = body(entered);
     if (c == 0) y = part.value().like(with_rows(part.shape(), rows), type, "region");
     const auto first = static_cast<int64_t>(c) * chunk;
@@ -59,8 +63,32 @@ Var through(Group& group, const std::vector<Var>& xs, int64_t chunk, DType type,
   return chunks == 1 ? home.front() : join_rows(y, home);
 }
 
+Var through_apart(const Regions& regions, const std::vector<Var>& xs, DType type,
+                  const std::function<Var(const std::vector<Var>&)>& body) {
+  Group& group = *regions.model;
+  const int64_t rows = xs.front().dim(0);
+  std::vector<std::vector<Var>> entered;  // by x, those of each rank
+  entered.reserve(xs.size());
+  for (const Var& x : xs) {
+    const Pending pending = share_rows_start(x, group, PartialGrad::kWide);
+    entered.push_back(split_rows(share_rows_finish(pending), rows));
+  }
+  std::vector<Var> parts;
+  regions.for_sources(xs.front().tape(), [&](int source) {
+    std::vector<Var> of_source;
+    of_source.reserve(entered.size());
+    for (const auto& all : entered) of_source.push_back(all[static_cast<size_t>(source)]);
+    parts.push_back(body(of_source));
+  });
+  const Tensor& part = parts.front().value();
+  Tensor order({group.size() * rows}, DType::kI32);
+  std::iota(order.data<int32_t>(), order.data<int32_t>() + order.count(), 0);
+  const Tensor y = part.like(with_rows(part.shape(), rows), type, "region");
+  return sum_rows_finish(sum_rows_start(permute_rows(parts, order), group, y));
+}
+
 StreamRegion::StreamRegion(const Regions& regions)
-    : group_(regions.model_size() > 1 ? regions.model : nullptr), layout_(regions.streams) {}
+    : regions_(regions), group_(regions.model_size() > 1 ? regions.model : nullptr) {}
 
 void StreamRegion::split(Param& w, int axis) const { split_over(group_, w, axis); }
 
@@ -72,6 +100,7 @@ Var StreamRegion::sum(const Var& s, const Var& g, DType type,
     if (slices()) return body(all[0], all[1]);
     return body(all[0], take_columns(all[1], streams.begin(group_->rank()), mine(g.dim(1))));
   };
+  if (regions_.any_layout) return through_apart(regions_, {s, g}, type, with_mine);
   return through(*group_, {s, g}, chunk_rows(s.dim(0)), type, with_mine);
 }
 

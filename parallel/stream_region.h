@@ -31,7 +31,14 @@ namespace anabranch {
 Var through(Group& group, const std::vector<Var>& xs, int64_t chunk, DType type,
             const std::function<Var(const std::vector<Var>&)>& body);
 
-// Rows of a chunk of a region that every rank enters with `rows`.
+// The same in one chunk, with body from [n, ...] each to [n, ...] called for the rows of each rank
+// of the model group by themselves, as Regions::for_sources() says.
+Var through_apart(const Regions& regions, const std::vector<Var>& xs, DType type,
+                  const std::function<Var(const std::vector<Var>&)>& body);
+
+// Into how many chunks the rows of a region go that every rank enters with `rows`, and how many
+// rows a chunk has.
+[[nodiscard]] int64_t chunk_count(int64_t rows);
 [[nodiscard]] int64_t chunk_rows(int64_t rows);
 
 class StreamRegion {
@@ -42,10 +49,15 @@ class StreamRegion {
 
   [[nodiscard]] bool alone() const { return group_ == nullptr; }
 
-  [[nodiscard]] bool slices() const { return !alone() && layout_ == StreamLayout::kSlice; }
+  [[nodiscard]] bool slices() const { return !alone() && regions_.streams == StreamLayout::kSlice; }
 
   // The type of this rank's part of a sum over streams.
   [[nodiscard]] SumType part_sums() const { return alone() ? SumType::kRounded : SumType::kWide; }
+
+  // The order in which this rank's streams are added.
+  [[nodiscard]] StreamOrder order() const {
+    return regions_.any_layout ? StreamOrder::kTree : StreamOrder::kRising;
+  }
 
   // Leaves this rank its part of an axis of `w`.
   void split(Param& w, int axis) const;
@@ -77,8 +89,8 @@ class StreamRegion {
   [[nodiscard]] int64_t mine(int64_t parts) const;
   [[nodiscard]] std::vector<int64_t> shares(int64_t parts, int64_t times) const;
 
+  Regions regions_;
   Group* group_ = nullptr;  // null: alone
-  StreamLayout layout_ = StreamLayout::kGather;
 };
 
 }  // namespace anabranch

@@ -59,34 +59,41 @@ MemoryNeed weights_memory(Model& model) {
     const auto count = static_cast<double>(w.shape.count());
     const DType master = accumulator_of(w.compute);
     need.parameters += w.shape.count();
-    need.weights += count * static_cast<double>(size_of(master));
-    if (w.compute != master) need.weights += count * static_cast<double>(size_of(w.compute));
+    need.weights += count * static_cast<double>(size_of(w.compute));
+    if (w.compute != master) need.masters += count * static_cast<double>(size_of(master));
   });
+  need.weights += need.masters;
   return need;
 }
 
-MemoryNeed training_memory(Model& model, const FlatStore::Options& layout, MatrixOptimizer matrix) {
+std::vector<Bucket> planned_buckets(Model& model, const FlatStore::Options& layout,
+                                    MatrixOptimizer matrix) {
   std::deque<Param> params;  // copies: the model keeps what it says of itself
   model.visit([&](const Param& w) { params.push_back(w); });
   std::vector<Param*> pointers;
-  MemoryNeed need;
   for (Param& w : params) {
     if (matrix == MatrixOptimizer::kAdamw) w.owner = Owner::kAdamw;
-    need.parameters += w.shape.count();
     pointers.push_back(&w);
   }
-  for (const Bucket& b : FlatStore::plan(pointers, layout)) {
+  return FlatStore::plan(pointers, layout);
+}
+
+MemoryNeed training_memory(Model& model, const FlatStore::Options& layout, MatrixOptimizer matrix) {
+  MemoryNeed need;
+  model.visit([&](const Param& w) { need.parameters += w.shape.count(); });
+  for (const Bucket& b : planned_buckets(model, layout, matrix)) {
     const auto all = static_cast<double>(b.count), own = static_cast<double>(b.own.count);
     const DType master = accumulator_of(b.compute);
     const auto wide = static_cast<double>(size_of(master));
     const int moments = b.owner == Owner::kMatrix ? 1 : 2;
+    if (b.compute != master) need.masters += own * wide;
     need.weights += all * static_cast<double>(size_of(b.compute));
-    if (b.compute != master) need.weights += own * wide;
-    need.gradients += all * wide;
+    need.gradients += layout.lanes * all * wide;
     need.moments += moments * own * wide;
     const double written = b.sharded() ? own : all / b.ranks;  // each rank writes a part
     need.save += (1 + moments) * written * wide;
   }
+  need.weights += need.masters;
   return need;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "parallel/flat_store.h"
 #include "runtime/config/values.h"
@@ -15,6 +16,7 @@ namespace anabranch {
 struct MemoryNeed {
   int64_t parameters = 0;
   double weights = 0;  // masters, and copies of the compute type
+  double masters = 0;  // of those, what lies beside what ops read
   double gradients = 0;
   double moments = 0;
   double save = 0;  // the copy from which a checkpoint is written
@@ -22,6 +24,7 @@ struct MemoryNeed {
   MemoryNeed& operator+=(const MemoryNeed& other) {
     parameters += other.parameters;
     weights += other.weights;
+    masters += other.masters;
     gradients += other.gradients;
     moments += other.moments;
     save += other.save;
@@ -31,8 +34,12 @@ struct MemoryNeed {
   [[nodiscard]] double total() const { return weights + gradients + moments + save; }
 };
 
-// To train the model, of which a rank has what the parameters say, in such a layout, with a matrix
-// optimizer if there is one; and only to run it.
+// The buckets of the model, of which a rank has what the parameters say, in such a layout, with a
+// matrix optimizer if there is one; without memory.
+std::vector<Bucket> planned_buckets(Model& model, const FlatStore::Options& layout,
+                                    MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
+
+// To train the model so; and only to run it.
 MemoryNeed training_memory(Model& model, const FlatStore::Options& layout,
                            MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
 MemoryNeed weights_memory(Model& model);

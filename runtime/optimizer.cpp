@@ -1,12 +1,15 @@
 #include "runtime/optimizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/ops/adamw.h"
 #include "core/ops/aurora.h"
 #include "core/ops/muon.h"
+#include "core/ops/rows.h"
 #include "core/ops/squared_norm.h"
 
 namespace anabranch {
@@ -43,7 +46,25 @@ double Optimizer::grad_norm() const {
   return std::sqrt(square);
 }
 
+double Optimizer::grad_norm_of_rows(const Mesh& mesh) const {
+  std::vector<double> common, own;  // of what every rank has, and of what only some have
+  for (const FlatStore::Entry& entry : store_.entries()) {
+    const Tensor& grad = entry.param->grad;
+    auto& to = entry.param->reduce == ReduceGroup::kAll ? common : own;
+    for (int64_t row = 0; row < grad.dim(0); ++row) {
+      to.push_back(squared_norm(rows_of(grad, row, 1)));
+    }
+  }
+  Tensor all({mesh.shape().model * std::ssize(own)}, DType::kF64);
+  mesh.model().all_gather(all, Tensor::of<double>({std::ssize(own)}, own)).wait();
+  common.insert(common.end(), all.span<double>().begin(), all.span<double>().end());
+  // By size, as ranks have them in other orders; by bits, which order what is no number, too.
+  std::ranges::sort(common, {}, [](double square) { return std::bit_cast<uint64_t>(square); });
+  return std::sqrt(std::accumulate(common.begin(), common.end(), 0.0));
+}
+
 double Optimizer::grad_norm(const Mesh& mesh) const {
+  if (store_.lanes() > 1) return grad_norm_of_rows(mesh);
   const bool sharded = std::ranges::any_of(store_.buckets(), &Bucket::sharded);
   if (mesh.shape().model == 1 && !sharded) return grad_norm();
   double common = 0, own = 0;  // squares of what every rank has, and of what only some have

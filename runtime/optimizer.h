@@ -19,7 +19,8 @@ class Optimizer {
   // Keeps references.
   Optimizer(FlatStore& store, const Config& config);
 
-  // The Euclidean norm of the whole gradient, wherever its parts are. Collective.
+  // The Euclidean norm of the whole gradient, wherever its parts are. Where gradients are kept in
+  // lanes it is the same whatever the ranks. Collective.
   [[nodiscard]] double grad_norm(const Mesh& mesh) const;
   // The same where all of it is here.
   [[nodiscard]] double grad_norm() const;
@@ -47,6 +48,8 @@ class Optimizer {
   [[nodiscard]] int64_t rejected() const { return rejected_; }
 
  private:
+  // The root of the squares of all rows of all parameters.
+  [[nodiscard]] double grad_norm_of_rows(const Mesh& mesh) const;
   void step_entry(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
   void step_adamw(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);
   void step_matrix(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);

@@ -71,7 +71,6 @@ void RankHealth::check_weights(TrainStep& train, int64_t step, bool always) {
   const int64_t every = config_.parallel.check_every;
   if (every == 0 || (!always && step % every != 0)) return;
   context_.heartbeat->at("compare weights");
-  train.settle();
   check_replicas(train.mesh(), replicas_of(train.model(), config_.parallel.zero == 0), names_,
                  {step, last_good_});
   last_good_ = step;

@@ -6,30 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "parallel/flat_store.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_parallel.h"
-#include "runtime/models/registry.h"
-#include "runtime/train_step.h"
+#include "runtime/planned_part.h"
 
 namespace anabranch {
 namespace {
-
-// A group of which only the size is known, to ask a model for the shapes of a rank's part. The
-// first rank has the most where parts do not come out even.
-class OnlyItsSize final : public Group {
- public:
-  explicit OnlyItsSize(int size) : Group(0, size, nullptr) {}
-
-  void abort(const std::string& /*reason*/) override {}
-
-  std::unique_ptr<Group> split(int /*color*/, int /*key*/) override {
-    return std::make_unique<OnlyItsSize>(size());
-  }
-
- private:
-  void run(const Collective& c) override { AB_FAIL(c.text(), " on a group that is only planned"); }
-};
 
 // Hosts, their ranks, and the order that makes them neighbours.
 void place(RankPlan& plan, const std::vector<RankPlace>& places) {
@@ -192,9 +174,7 @@ std::vector<RankPlace> gather_places(Group& world, const RankPlace& mine) {
 
 NeedOf need_of(const Config& config, int64_t vocabulary) {
   return [&config, vocabulary](const MeshShape& shape) {
-    OnlyItsSize model(shape.model), pool(shape.pool);
-    const auto part = make_model(config, vocabulary, regions_of(config, shape, model, pool));
-    return training_memory(*part, layout_of(config, shape), config.optim.matrix);
+    return PlannedPart(config, vocabulary, shape).need();
   };
 }
 
@@ -253,7 +233,7 @@ std::string plan_table(const RankPlan& plan) {
       {"model", join(shape.model, ", ", plan.why_model)},
       {"streams", plan.stream_layout},
       {"zero", join(plan.zero)},
-      {"batch", join(plan_text(plan.batch), ", of ", counted(plan.micro_batch, "sequence"))},
+      {"batch", join(batch_text(plan.batch), ", of ", counted(plan.micro_batch, "sequence"))},
       {"state", join(counted(plan.need.parameters, "parameter"), ", ", gib(plan.need.total()),
                      " a rank before activations")}};
   size_t width = 0;
@@ -265,7 +245,7 @@ std::string plan_table(const RankPlan& plan) {
   return table;
 }
 
-std::string plan_json(const RankPlan& plan) {
+std::string rank_plan_json(const RankPlan& plan) {
   nlohmann::ordered_json json;
   json["ranks"] = plan.order.size();
   json["hosts"] = nlohmann::ordered_json::array();

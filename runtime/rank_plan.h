@@ -71,6 +71,6 @@ std::unique_ptr<Group> training_group(Group& world, const RankPlan& plan);
 
 // An aligned table, a line each; and the same as one JSON document.
 std::string plan_table(const RankPlan& plan);
-std::string plan_json(const RankPlan& plan);
+std::string rank_plan_json(const RankPlan& plan);
 
 }  // namespace anabranch

@@ -7,7 +7,9 @@
 
 #include "core/base/error.h"
 #include "parallel/topology.h"
+#include "runtime/checkpoint/late_files.h"
 #include "runtime/checkpoint/reader.h"
+#include "runtime/config/validate_deterministic.h"
 
 namespace anabranch {
 namespace {
@@ -68,13 +70,16 @@ void tell_changes(const std::string& before, const std::string& after, const Tel
 void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell) {
   std::string before = fact(manifest.facts, "config");
   const std::string after = fact(wish.facts, "config");
+  bool any_ranks = false;  // whether a run is the same on all of them
   if (!before.empty()) {
     const Config saved = parse_config(before, "checkpoint");
     const auto was = word_of(saved.model.type), is = word_of(wish.config.model.type);
     if (was != is) check_model_key("type", std::string(was), std::string(is));
+    any_ranks = is_of_any_layout(saved) && is_of_any_layout(wish.config);
     before = dump_config(saved);  // with keys that are newer than the checkpoint
   }
   for (const char* name : {"ranks", "threads", "build"}) {
+    if (any_ranks && name == std::string_view("ranks")) continue;
     const std::string saved = fact(manifest.facts, name), now = fact(wish.facts, name);
     if (saved.empty() || now.empty() || saved == now) continue;
     tell(join("other ", name, " than the checkpoint's: not bit-exact to a run never stopped"));
@@ -127,7 +132,9 @@ std::optional<Manifest> find_checkpoint(const ResumeWish& wish, Group& world,
     return *bad.data<double>() == 0;
   };
   const std::set<std::string> elsewhere = names_elsewhere(items, world);
-  auto manifest = load_newest(wish.checkpoints, steps, items, elsewhere, all_agree, tell);
+  const auto all_see = [&](const auto& checkpoint) { wait_until_all_see(checkpoint, world); };
+  auto manifest =
+      load_newest(wish.checkpoints, steps, items, elsewhere, {all_agree, all_see}, tell);
   if (manifest) compare(*manifest, wish, tell);
   return manifest;
 }

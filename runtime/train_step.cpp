@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/tensor/element.h"
+#include "parallel/lanes.h"
+#include "runtime/config/validate_deterministic.h"
 #include "runtime/config/validate_parallel.h"
 #include "runtime/models/registry.h"
 
@@ -19,6 +21,7 @@ Regions regions_of(const Config& config, const MeshShape& shape, Group& model, G
   if (shape.pool > 1) regions.pool = &pool;
   const bool slice = stream_layout(config, shape.model) == StreamLayoutChoice::kSlice;
   regions.streams = slice ? StreamLayout::kSlice : StreamLayout::kGather;
+  regions.any_layout = is_of_any_layout(config);
   return regions;
 }
 
@@ -28,7 +31,8 @@ FlatStore::Options layout_of(const Config& config, const MeshShape& shape, int r
           .data_ranks = shape.data,
           .all_rank = rank,
           .data_rank = rank / shape.model,
-          .zero = config.parallel.zero > 0};
+          .zero = config.parallel.zero > 0,
+          .lanes = is_of_any_layout(config) ? kLanes : 1};
 }
 
 TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabulary, Group& world,
@@ -42,54 +46,62 @@ TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabu
       state_(*model_, config, layout_of(config, mesh_.shape(), world.rank()), context.pool),
       reducer_(state_.store(), mesh_,
                config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
-      measures_(model_->measure_places(plan.sequences), model_->detail_places()) {}
+      measures_(model_->measure_places(plan.sequences), model_->detail_places(),
+                static_cast<size_t>(state_.store().lanes())),
+      losses_({state_.store().lanes(), 1}, DType::kF64) {}
 
 double TrainStep::grad_norm() const { return state_.optimizer().grad_norm(mesh_); }
 
-double TrainStep::accumulate(const std::function<MicroBatch()>& next,
-                             const std::function<void()>& at_peak) {
+void TrainStep::accumulate(const std::function<MicroBatch()>& next,
+                           const std::function<void()>& at_peak) {
   // Every target of a training batch counts, so batch_tokens is their number over all ranks.
   const double scale = 1.0 / static_cast<double>(config_.train.batch_tokens);
   const double last = static_cast<double>(std::max<int64_t>(plan_.steps - 1, 1));
   const StepKey key{static_cast<uint64_t>(config_.run.seed), state_.step, &measures_,
                     std::min(static_cast<double>(state_.step) / last, 1.0)};
-  settle();
   std::ranges::fill(measures_.sums(), 0.0);
   state_.store().forget_grads();
-  double loss = 0;
+  losses_.fill_zero();
   for (int64_t j = 0; j < plan_.accumulation; ++j) {
     context_.heartbeat->at("data");
     const MicroBatch batch = next();
     context_.heartbeat->at("forward");
+    const int lane = losses_.count() > 1 ? lane_of(j, mesh_.all()) : 0;
     Tape tape(Tape::Mode::kRecord, context_.trace);
+    tape.set_lane(lane);
+    measures_.set_lane(lane);
     if (j + 1 == plan_.accumulation) {
       reducer_.arm();
       tape.on_grad_ready = [this](Param& w) { reducer_.ready(w); };
     }
     const Var y = model_->loss(tape, batch, key, scale);
-    loss += element(y.value());
+    losses_.data<double>()[lane] += element(y.value());
     if (at_peak) at_peak();
     context_.heartbeat->at("backward");
     tape.backward(y);
   }
-  return loss;
 }
 
-void TrainStep::settle() { reducer_.finish_gather(); }
+double TrainStep::loss() const {
+  return losses_.count() == 1 || mesh_.all().rank() == 0 ? element(losses_) : 0;
+}
 
 void TrainStep::restore(const Manifest& manifest) {
   state_.restore(manifest);
-  for (int b = 0; b < std::ssize(state_.store().buckets()); ++b) reducer_.gather(b);
-  settle();
+  for (auto b = std::ssize(state_.store().buckets()); b-- > 0;) {
+    reducer_.gather(static_cast<int>(b));
+  }
 }
 
 void TrainStep::reduce() {
   context_.heartbeat->at("reduce");
   reducer_.finish();
+  const int64_t lanes = losses_.count();
+  if (lanes > 1) sum_lanes(losses_, mesh_.all());
   const std::span<double> sums = measures_.sums();
   if (sums.empty()) return;
-  Tensor all = Tensor::of<double>({std::ssize(sums)}, {sums.begin(), sums.end()});
-  mesh_.all().all_reduce_sum(all).wait();
+  Tensor all = Tensor::of<double>({lanes, std::ssize(sums) / lanes}, {sums.begin(), sums.end()});
+  sum_lanes(all, mesh_.all());
   std::ranges::copy(all.span<double>(), sums.begin());
 }
 

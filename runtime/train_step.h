@@ -33,20 +33,22 @@ class TrainStep {
             RankContext& context);
 
   // Forward and backward over the micro-batches of step state().step, which the caller counts and
-  // which dropout is keyed by; the reduction of gradients starts during the last backward. Returns
-  // this rank's part of the loss in nats per token of the step.
+  // which dropout is keyed by; the reduction of gradients starts during the last backward.
   //
   //   next     gives the next micro-batch
   //   at_peak  called after each forward, when activations are at their most; may be empty
-  double accumulate(const std::function<MicroBatch()>& next,
-                    const std::function<void()>& at_peak = {});
+  void accumulate(const std::function<MicroBatch()>& next,
+                  const std::function<void()>& at_peak = {});
 
-  // Takes the counters of a manifest whose tensors have been loaded into state().items(), and gives
+  // Takes the counters of a manifest whose tensors have been loaded into state().items(), and sends
   // every rank the values of all its parameters. Collective.
   void restore(const Manifest& manifest);
 
   // Waits until all gradients, and the model's figures, are summed over the ranks.
   void reduce();
+
+  // After that, this rank's part of the loss in nats per token of the step.
+  [[nodiscard]] double loss() const;
 
   // The model's figures of this step. What they cost is only spent when `detailed` says so, before
   // accumulate().
@@ -56,16 +58,12 @@ class TrainStep {
   [[nodiscard]] double grad_norm() const;
 
   // The update of step state().step, of a gradient of norm `grad_norm`. With parallel.zero each
-  // rank updates what it owns, and values of parameters travel on after it.
+  // rank updates what it owns, and values travel on after it: whatever reads a parameter waits for
+  // it, so the next forward begins when its first ones are here.
   void update(double grad_norm);
 
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
 
-  // Waits until all parameters have come from the ranks that own them. Before the model is used;
-  // accumulate() does it by itself.
-  void settle();
-
-  // Its parameters are settled, or not to be read.
   [[nodiscard]] Model& model() { return *model_; }
 
   [[nodiscard]] TrainingState& state() { return state_; }
@@ -82,6 +80,7 @@ class TrainStep {
   TrainingState state_;
   GradReducer reducer_;
   Measures measures_;
+  Tensor losses_;  // [lanes, 1] of this rank
 };
 
 }  // namespace anabranch

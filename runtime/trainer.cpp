@@ -4,17 +4,16 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <thread>
+#include <utility>
 
-#include "core/base/log.h"
 #include "monitoring/process.h"
-#include "runtime/checkpoint/saver.h"
 #include "runtime/control.h"
 #include "runtime/evaluator.h"
 #include "runtime/profile_window.h"
 #include "runtime/rank_health.h"
 #include "runtime/resume.h"
 #include "runtime/run_data.h"
+#include "runtime/run_saver.h"
 #include "runtime/train_step.h"
 
 namespace anabranch {
@@ -25,11 +24,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-std::string label_of(int64_t words) { return join("words-", words); }
-
-// How often a rank that only waits for a save looks again.
-constexpr auto kSavePoll = std::chrono::milliseconds(5);
 
 // How often rank 0 looks for `stop` and `save` files: the disk may be a slow shared one.
 constexpr auto kTriggerPoll = std::chrono::milliseconds(250);
@@ -43,23 +37,17 @@ class Trainer {
  private:
   void load();
   void take_step();
+  // How a step goes on all ranks, with the update before it: asked before its own update, behind
+  // which values of parameters travel, for what ranks tell each other then waits for them.
+  void compare_ranks(StepReport& report, double data_seconds, double comm_seconds);
   void apply(double loss, double norm, StepReport& report);
   // Matrices that a matrix optimizer left as they were: `all` so far, on the rank with most.
   void tell_rejected(int64_t all);
-  void finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
-                     double comm_seconds);
+  // Of the update that no step comes after.
+  void tell_last_rejected();
+  void finish_report(StepReport& report);
   void evaluate_all();
   void evaluate(size_t source, Routing routing);
-  // The marks of checkpoint.words that the last step passed, as names of its checkpoint.
-  [[nodiscard]] std::vector<std::string> word_labels() const;
-  void tell_missed_marks();
-  void start_save();
-  // Moves a save on by what all ranks have told.
-  void tend_save(const Control& control);
-  // Waits for the save under way, all ranks together.
-  void drain_save();
-  // A verified checkpoint of this very step, or an Error.
-  void save_now();
   // What this rank wants at the next boundary.
   StopKind wish();
 
@@ -87,15 +75,14 @@ class Trainer {
   TrainStep step_;
   TrainingState& state_;
   RankHealth health_;
-  CheckpointDirectory checkpoints_;
-  CheckpointSaver saver_;
-  bool saving_ = false;
-  int64_t saved_step_ = -1;
-  std::optional<SaveReport> last_save_;
+  RunSaver saver_;
   StopKind stop_ = StopKind::kNone;
   Clock::time_point looked_{};  // when rank 0 last looked for trigger files
   ProfileWindow profile_;
   int64_t rejected_ = 0;
+  Clock::time_point step_begin_{};
+  double compute_seconds_ = 0;  // of this rank's step, as compare_ranks has it
+  double update_seconds_ = 0;   // of its last update
 };
 
 Trainer::Trainer(const TrainJob& job, Watchdog& watchdog)
@@ -107,9 +94,7 @@ Trainer::Trainer(const TrainJob& job, Watchdog& watchdog)
       state_(step_.state()),
       health_(job.world, job.context, config_, watchdog,
               [this](const std::string& kind, const std::string& text) { tell(kind, text); }),
-      checkpoints_(job.directory.checkpoints()),
-      saver_(checkpoints_, job.world.rank(), job.world.size(),
-             {config_.checkpoint.keep_last, config_.checkpoint.keep_every}, job.context.trace),
+      saver_(job, plan_, data_, state_),
       profile_(job.context, job.profile) {
   AB_CHECK(plan_.steps > 0, "train() before train.epochs was turned into steps");
 }
@@ -117,15 +102,14 @@ Trainer::Trainer(const TrainJob& job, Watchdog& watchdog)
 void Trainer::load() {
   beat("load", Heartbeat::Pace::kLong);
   const auto manifest = find_checkpoint(
-      {checkpoints_, job_.directory.path().string(), job_.resume, config_, job_.facts}, job_.world,
-      state_.items(), [this](const std::string& line) { tell("resume", line); });
+      {saver_.checkpoints(), job_.directory.path().string(), job_.resume, config_, job_.facts},
+      job_.world, state_.items(), [this](const std::string& line) { tell("resume", line); });
   if (!manifest) return;
   data_.check_same(*manifest);
   step_.restore(*manifest);
-  saved_step_ = state_.step;
-  if (job_.world.rank() == 0) tell_missed_marks();
-  tell("resume",
-       join("resumed at step ", state_.step, " from ", checkpoints_.at(state_.step).string()));
+  saver_.resumed();
+  tell("resume", join("resumed at step ", state_.step, " from ",
+                      saver_.checkpoints().at(state_.step).string()));
   if (state_.step >= plan_.steps) {
     tell("resume", join("the run has done ", plan_.steps,
                         " steps; raise train.steps, tokens or epochs to "
@@ -134,31 +118,33 @@ void Trainer::load() {
 }
 
 void Trainer::take_step() {
-  const auto begin = Clock::now();
+  step_begin_ = Clock::now();
   const double data_before = data_.wait_seconds();
   const double blocked_before = job_.world.stats().blocked;
   job_.context.heartbeat->set_step(state_.step + 1);
   profile_.begin(state_.step + 1);
   step_.measures().detailed = logs(state_.step + 1);
-  const double mine =
-      step_.accumulate([this] { return data_.next(); }, [this] { profile_.sample_memory(); });
+  step_.accumulate([this] { return data_.next(); }, [this] { profile_.sample_memory(); });
   step_.reduce();
-  const Control control = exchange(job_.world, mine, wish(), saver_.phase());
+  const Control control = exchange(job_.world, step_.loss(), wish(), saver_.phase());
+
+  const double norm = step_.grad_norm();
 
   StepReport report;
-  apply(control.loss, step_.grad_norm(), report);
+  compare_ranks(report, data_.wait_seconds() - data_before,
+                job_.world.stats().blocked - blocked_before);
+  apply(control.loss, norm, report);
   ++state_.step;
   state_.next_sample += plan_.sequences;
   state_.tokens += config_.train.batch_tokens;
-  finish_report(report, begin, data_.wait_seconds() - data_before,
-                job_.world.stats().blocked - blocked_before);
+  finish_report(report);
   for (ReportSink* sink : job_.sinks) sink->step(report);
 
-  tend_save(control);
+  saver_.tend(control);
   stop_ = control.stop;
   const int64_t in_a_row = state_.guard().nonfinite_in_a_row();
   if (in_a_row >= config_.train.nonfinite_limit) {
-    drain_save();
+    saver_.drain();
     throw Error(Fault::kInternal, join("the loss or gradient was not finite for ", in_a_row,
                                        " steps in a row, up to ", "step ", state_.step,
                                        "; the newest checkpoint is as it was. Look at the data ",
@@ -167,6 +153,7 @@ void Trainer::take_step() {
 }
 
 void Trainer::apply(double loss, double norm, StepReport& report) {
+  const auto begin = Clock::now();
   report.loss = loss;
   report.grad_norm = norm;
   report.learning_rate = state_.optimizer().lr(state_.step);
@@ -182,6 +169,7 @@ void Trainer::apply(double loss, double norm, StepReport& report) {
       break;
   }
   report.skipped_steps = state_.guard().skipped();
+  update_seconds_ = seconds_since(begin);
 }
 
 void Trainer::tell_rejected(int64_t all) {
@@ -191,10 +179,15 @@ void Trainer::tell_rejected(int64_t all) {
   rejected_ = all;
 }
 
-void Trainer::finish_report(StepReport& report, Clock::time_point begin, double data_seconds,
-                            double comm_seconds) {
-  const double compute_seconds = seconds_since(begin) - data_seconds - comm_seconds;
-  const auto spreads = spread(job_.world, {compute_seconds, comm_seconds, data_seconds,
+void Trainer::tell_last_rejected() {
+  const auto rejected = static_cast<double>(state_.optimizer().rejected());
+  tell_rejected(std::llround(spread(job_.world, {rejected}).front().max));
+}
+
+void Trainer::compare_ranks(StepReport& report, double data_seconds, double comm_seconds) {
+  compute_seconds_ =
+      seconds_since(step_begin_) - data_seconds - comm_seconds + std::exchange(update_seconds_, 0);
+  const auto spreads = spread(job_.world, {compute_seconds_, comm_seconds, data_seconds,
                                            static_cast<double>(resident_bytes()),
                                            static_cast<double>(state_.optimizer().rejected())});
   tell_rejected(std::llround(spreads[4].max));
@@ -202,15 +195,15 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
   report.comm_seconds = spreads[1];
   report.data_seconds = spreads[2];
   report.resident_bytes = spreads[3];
+}
+
+void Trainer::finish_report(StepReport& report) {
   report.step = state_.step;
   report.total_steps = plan_.steps;
   report.logged = logs(state_.step);
-  if (report.logged) {
-    step_.settle();
-    report.readings = step_.model().readings(step_.measures());
-  }
+  if (report.logged) report.readings = step_.model().readings(step_.measures());
   report.tokens = state_.tokens;
-  report.seconds = seconds_since(begin);
+  report.seconds = seconds_since(step_begin_);
   report.tokens_per_second = static_cast<double>(config_.train.batch_tokens) / report.seconds;
   report.flops_per_second = report.tokens_per_second * step_.model().cost().flops_per_token();
   if (config_.metrics.peak_tflops > 0) {
@@ -218,11 +211,10 @@ void Trainer::finish_report(StepReport& report, Clock::time_point begin, double 
   }
   report.hidden = step_.hidden();
   report.comm = job_.world.stats();
-  health_.step_done(report, compute_seconds);
+  health_.step_done(report, compute_seconds_);
 }
 
 void Trainer::evaluate_all() {
-  step_.settle();
   for (size_t source = 0; source < data_.sources() && !stopping(); ++source) {
     if (step_.model().has_causal_mode()) evaluate(source, Routing::kCausal);
     if (step_.model().looks_ahead() && !stopping()) evaluate(source, Routing::kAsTrained);
@@ -235,7 +227,7 @@ void Trainer::evaluate(size_t source, Routing routing) {
   const auto next = [&](MicroBatch& batch) {
     beat("evaluate");
     const Control control = exchange(job_.world, 0, wish(), saver_.phase());
-    tend_save(control);
+    saver_.tend(control);
     stop_ = std::max(stop_, control.stop);
     return !stopping() && batches(batch);
   };
@@ -257,89 +249,9 @@ StopKind Trainer::wish() {
   return kind;
 }
 
-std::vector<std::string> Trainer::word_labels() const {
-  const std::vector<int64_t>& marks = config_.checkpoint.words;
-  if (marks.empty() || state_.step == 0) return {};
-  const int64_t now = *data_.words_before(state_.next_sample);
-  const int64_t before = *data_.words_before(state_.next_sample - plan_.sequences);
-  std::vector<std::string> labels;
-  for (const int64_t mark : marks) {
-    if (before < mark && mark <= now) labels.push_back(label_of(mark));
-  }
-  return labels;
-}
-
-void Trainer::tell_missed_marks() {
-  for (const int64_t mark : config_.checkpoint.words) {
-    if (*data_.words_before(state_.next_sample) < mark || checkpoints_.has_label(label_of(mark))) {
-      continue;
-    }
-    tell("resume", join("checkpoint.words ", mark, " was passed before step ", state_.step,
-                        " and was not asked for then: it has no checkpoint"));
-  }
-}
-
-void Trainer::start_save() {
-  drain_save();
-  beat("copy for a save");
-  auto facts = job_.facts;
-  facts["data"] = data_.identity();
-  Manifest header = state_.header(facts);
-  if (const auto words = data_.words_before(state_.next_sample)) {
-    header.counters["words"] = {static_cast<double>(*words)};
-  }
-  saver_.start(header, state_.items(), word_labels());
-  saving_ = true;
-  if (!config_.checkpoint.async) drain_save();
-}
-
-void Trainer::tend_save(const Control& c) {
-  if (!saving_) return;
-  const auto report = [&](bool ok) {
-    const CheckpointSaver::Timing timing = saver_.timing();
-    last_save_ = {saver_.step(),        ok,          saver_.error(), timing.stall_seconds,
-                  timing.write_seconds, timing.bytes};
-    saving_ = false;
-    for (ReportSink* sink : job_.sinks) sink->save(*last_save_);
-  };
-  if (c.failed > 0 && c.writing == 0 && c.publishing == 0) {
-    if (saver_.phase() == CheckpointSaver::Phase::kFailed && job_.context.log != nullptr) {
-      job_.context.log->error(join("saving step ", saver_.step(), " failed: ", saver_.error()));
-    }
-    report(false);
-    saver_.abandon();
-    job_.world.barrier();  // no rank may write a next attempt while this one is being removed
-  } else if (c.written == job_.world.size()) {
-    saver_.publish();
-  } else if (!c.save_busy()) {
-    saved_step_ = saver_.step();
-    report(true);
-  }
-}
-
-void Trainer::drain_save() {
-  if (saving_) beat("save", Heartbeat::Pace::kLong);
-  while (saving_) {
-    tend_save(exchange(job_.world, 0, StopKind::kNone, saver_.phase()));
-    if (saving_) std::this_thread::sleep_for(kSavePoll);
-  }
-}
-
-void Trainer::save_now() {
-  drain_save();
-  if (saved_step_ == state_.step) return;
-  start_save();
-  drain_save();
-  if (!last_save_->ok) {
-    throw io_error("the checkpoint of step ", state_.step, " could not be written: ",
-                   last_save_->error.empty() ? "another rank failed" : last_save_->error,
-                   saved_step_ < 0 ? std::string(". There is no good one.")
-                                   : join(". The newest good one is of step ", saved_step_, "."));
-  }
-}
-
 int Trainer::stop_with_save() {
-  save_now();
+  tell_last_rejected();
+  saver_.save_now();
   tell("stop", join("stopped on request at step ", state_.step));
   return static_cast<int>(stop_ == StopKind::kRequeue ? Fault::kSaved : Fault::kInterrupted);
 }
@@ -349,24 +261,23 @@ int Trainer::run() {
   // A run that is over stays as it was described when it was made.
   if (job_.on_start && state_.step < plan_.steps) job_.on_start();
   data_.start(state_.next_sample);
-  saver_.prepare(state_.items());
+  saver_.prepare();
   health_.check_weights(step_, state_.step, true);
   while (state_.step < plan_.steps) {
     take_step();
-    const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
     health_.check_weights(step_, state_.step);
     if (stopping()) return stop_with_save();
-    if (due(config_.checkpoint.every_steps) || stop_ == StopKind::kSave || !word_labels().empty()) {
-      start_save();
-    }
-    if (due(config_.eval.every_steps) && state_.step < plan_.steps) evaluate_all();
+    if (stop_ == StopKind::kSave || saver_.due()) saver_.start();
+    const int64_t every = config_.eval.every_steps;
+    if (every > 0 && state_.step % every == 0 && state_.step < plan_.steps) evaluate_all();
     if (stopping()) return stop_with_save();
   }
   if (profile_.missed()) {
     tell("profile", join("no step from ", job_.profile.first, " to ", job_.profile.second,
                          " was run, so the trace is empty"));
   }
-  save_now();  // before the last validation: whatever happens there, the weights are safe
+  tell_last_rejected();
+  saver_.save_now();  // before the last validation: whatever happens there, the weights are safe
   evaluate_all();
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/tensor/part.h"
 #include "core/tensor/tensor.h"
@@ -38,6 +39,12 @@ struct Init {
   static Init identity() { return {Kind::kIdentity, 1}; }
 };
 
+// A sum of gradients.
+struct GradLane {
+  Tensor grad;
+  bool fresh = true;  // `grad` is stale: the next gradient overwrites it
+};
+
 // Its address is stable from construction on: tapes, stores and reducers point to it.
 struct Param {
   std::string name;         // logical, unique in the model: "h.0.attn.c_attn.weight"
@@ -62,6 +69,8 @@ struct Param {
   int64_t master_begin = 0;  // the element of this part that `master` begins with
   Tensor grad;               // the master's type; summed over micro-batches and ranks
   bool fresh = true;         // `grad` is stale: the next gradient overwrites it
+  // Of lane 1 and on, where gradients are kept apart until they are reduced; `grad` is lane 0.
+  std::vector<GradLane> lanes = {};
 
   Param() = default;
 

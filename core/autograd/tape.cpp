@@ -41,7 +41,7 @@ std::vector<Var> Tape::record_many(const char* op, std::vector<Tensor> ys,
   const auto outputs = static_cast<int>(ys.size());
   grads_.resize(grads_.size() + ys.size());
   if (mode_ != Mode::kDry) {
-    nodes_.push_back({op, first, outputs, std::move(params), std::move(backward)});
+    nodes_.push_back({op, first, outputs, lane_, std::move(params), std::move(backward)});
   }
   std::vector<Var> vars;
   vars.reserve(ys.size());
@@ -83,6 +83,7 @@ void Tape::run(Node& node) {
     any = any || !dys[i].empty();
   }
   if (!any || !node.backward) return;
+  lane_ = node.lane;
   if (trace_ != nullptr) trace_->set_op(node.op);
   const auto begin = traced() ? Trace::Clock::now() : Trace::Clock::time_point{};
   try {
@@ -116,6 +117,10 @@ void Tape::widen_grad(const Var& x) {
 }
 
 GradSink Tape::grad(Param& w) {
+  if (lane_ > 0) {
+    GradLane& lane = w.lanes.at(static_cast<size_t>(lane_) - 1);
+    return {lane.grad, !std::exchange(lane.fresh, false)};
+  }
   if (w.grad.empty()) w.grad = w.value.like(w.shape, accumulator_of(w.value.dtype()), "gradient");
   return {w.grad, !std::exchange(w.fresh, false)};
 }

@@ -95,12 +95,19 @@ class Tape {
   // ranks add to. Its producer's backward, and the ops that read it, must expect that.
   void widen_grad(const Var& x);
 
+  // Of Param's gradients, to which one the backwards of the ops that come next add: whoever sums
+  // gradients in an order of its own keeps them apart. In a backward, that of its op.
+  void set_lane(int lane) { lane_ = lane; }
+
+  [[nodiscard]] int lane() const { return lane_; }
+
   // For backwards: whether `x` is on this tape, so that a gradient of it is wanted.
   [[nodiscard]] bool wants(const Var& x) const { return x.tape() == this; }
 
   // For backwards: where to write the gradient of `x` or of `w`.
   GradSink grad(const Var& x);
-  static GradSink grad(Param& w);
+  // That of `w` in the lane of the op.
+  GradSink grad(Param& w);
   // For backwards: `dx` is the gradient of `x`; taken without a copy if it is the first.
   void give(const Var& x, const Tensor& dx);
 
@@ -124,7 +131,7 @@ class Tape {
  private:
   struct Node {
     const char* op = "";
-    int first_output = 0, outputs = 0;
+    int first_output = 0, outputs = 0, lane = 0;
     std::vector<Param*> params;
     BackwardMany backward;
   };
@@ -135,6 +142,7 @@ class Tape {
 
   Mode mode_;
   Trace* trace_;
+  int lane_ = 0;
   Trace::Clock::time_point forward_begin_;  // of the op that will be recorded next
   std::vector<Node> nodes_;
   std::vector<Tensor> grads_;   // by Var id, empty until needed

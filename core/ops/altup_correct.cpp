@@ -9,7 +9,7 @@ namespace {
 
 void backward(Tape& t, std::span<Tensor> dys, std::span<const Var> predicted, const Var& computed,
               int64_t active, Param& g, const Tensor& difference) {
-  GradSink dg = Tape::grad(g);
+  GradSink dg = t.grad(g);
   for (size_t i = 0; i < dys.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
     const double kept = dg.accumulate ? element(dg.out, at) : 0;

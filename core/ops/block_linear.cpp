@@ -19,7 +19,7 @@ Var block_linear(const Var& x, Param& w, Param& bias) {
   return x.tape()->record("block_linear", y, {&w, &bias},
                           [x, &w, &bias](Tape& t, const Tensor& dy) {
                             Tensor dx = t.wants(x) ? dy.like("gradient") : Tensor();
-                            GradSink dw = Tape::grad(w), db = Tape::grad(bias);
+                            GradSink dw = t.grad(w), db = t.grad(bias);
                             cpu::block_linear_backward(dx, dw, dy, x.value(), w.value);
                             cpu::column_sums(db, dy);
                             t.give(x, dx);

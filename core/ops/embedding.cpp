@@ -37,11 +37,11 @@ Var embedding(Tape* tape, const Tensor& ids, Param& table, const Tensor& positio
   Tensor y = table.value.like({ids.count(), table.value.dim(1)}, table.value.dtype(), "embedding");
   cpu::embedding_forward(y, ids, table.value, positions, second);
   if (tape == nullptr) return y;
-  const auto backward = [ids, positions, &table, position_table](Tape&, const Tensor& dy) {
-    GradSink dtable = Tape::grad(table);
+  const auto backward = [ids, positions, &table, position_table](Tape& t, const Tensor& dy) {
+    GradSink dtable = t.grad(table);
     cpu::embedding_backward(dtable, ids, dy);
     if (position_table != nullptr) {
-      GradSink dpositions = Tape::grad(*position_table);
+      GradSink dpositions = t.grad(*position_table);
       cpu::embedding_backward(dpositions, positions, dy);
     }
   };

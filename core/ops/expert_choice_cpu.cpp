@@ -58,7 +58,7 @@ A choose(int32_t* source, int32_t* gate, const A* scores, const Turn& t) {
     source[i] = static_cast<int32_t>(row);
     gate[i] = static_cast<int32_t>(row * t.experts + t.expert);
   }
-  return scores[worst * t.experts + t.expert];
+  return of_sort_key(sort_key(scores[worst * t.experts + t.expert]));
 }
 
 }  // namespace

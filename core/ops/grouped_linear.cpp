@@ -18,7 +18,7 @@ Var grouped_linear(const Var& x, Param& w, const Groups& groups) {
       GradSink dx = t.grad(x);
       cpu::grouped_linear_backward(dx, dy, w.value, groups);
     }
-    GradSink dw = Tape::grad(w);
+    GradSink dw = t.grad(w);
     cpu::grouped_linear_weight_backward(dw, dy, x.value(), groups);
   };
   return x.tape()->record("grouped_linear", y, {&w}, backward);

@@ -57,8 +57,8 @@ Var kappa_swiglu(const Var& x, const Var& score, Param* alpha, Param* b, const G
     std::optional<GradSink> dx, dscore, dalpha, db;
     if (t.wants(x)) dx = t.grad(x);
     if (scored && t.wants(score)) dscore = t.grad(score);
-    if (alpha != nullptr) dalpha = Tape::grad(*alpha);
-    if (b != nullptr) db = Tape::grad(*b);
+    if (alpha != nullptr) dalpha = t.grad(*alpha);
+    if (b != nullptr) db = t.grad(*b);
     const auto sink = [](std::optional<GradSink>& to) { return to ? &*to : nullptr; };
     cpu::kappa_swiglu_backward({sink(dx), sink(dscore), sink(dalpha), sink(db)}, dh,
                                inputs(x.value(), score.value(), groups));

@@ -33,8 +33,7 @@ Var layer_norm(const Var& x, Param& w, Param& b, double eps) {
   if (x.tape() == nullptr) return op.y;
   return x.tape()->record(
       "layer_norm", op.y, {&w, &b}, [x, stats = op.stats, &w, &b](Tape& t, const Tensor& dy) {
-        cpu::LayerNormBackward back{Tape::grad(w), Tape::grad(b), {},     {}, dy,
-                                    x.value(),     stats,         w.value};
+        cpu::LayerNormBackward back{t.grad(w), t.grad(b), {}, {}, dy, x.value(), stats, w.value};
         if (t.wants(x)) {
           const GradSink dx = t.grad(x);
           back.dx = dx.out;
@@ -64,8 +63,8 @@ AddNorm add_layer_norm(const Var& x, const Var& delta, Param& w, Param& b, doubl
           Tensor& into = dys[0].empty() ? dys[1] : dys[0];
           const bool wanted = t.wants(to_x) || t.wants(to_delta);
           if (wanted) dx = into.unique() ? into : sum.like("gradient");
-          cpu::LayerNormBackward back{Tape::grad(w), Tape::grad(b), dx,    dys[0],
-                                      dys[1],        sum,           stats, w.value};
+          cpu::LayerNormBackward back{t.grad(w), t.grad(b), dx,    dys[0],
+                                      dys[1],    sum,       stats, w.value};
           cpu::layer_norm_backward(back);
         }
         t.give(to_x, dx);

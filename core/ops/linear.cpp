@@ -35,11 +35,11 @@ void backward(Tape& t, const Tensor& dy, const Var& x, Param& w, Param* bias) {
     gemm(wide, dy, w.value);
     t.give(x, converted(wide, x.dtype(), "gradient"));
   }
-  GradSink dw = Tape::grad(w);
+  GradSink dw = t.grad(w);
   const Tensor wide_x = converted(x.value(), w.value.dtype(), "linear.x");
   gemm(dw.out, dy, wide_x, {.transpose_a = true, .accumulate = dw.accumulate});
   if (bias != nullptr) {
-    GradSink db = Tape::grad(*bias);
+    GradSink db = t.grad(*bias);
     cpu::column_sums(db, dy);
   }
 }

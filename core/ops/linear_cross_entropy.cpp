@@ -47,7 +47,7 @@ Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double s
   Tensor dx;
   if (tape != nullptr && tape->mode() != Tape::Mode::kDry) {
     dx = x.value().like("linear_cross_entropy.dx");
-    GradSink dw = Tape::grad(w);
+    GradSink dw = tape->grad(w);
     const cpu::CrossEntropyGradients gradients{scale, &dx, &dw};
     cpu::linear_cross_entropy(losses, x.value(), w.value, targets, softcap, &gradients);
   } else {

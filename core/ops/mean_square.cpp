@@ -14,9 +14,9 @@ Var mean_square(Tape* tape, Param& w) {
   const double mean = cpu::mean_square(value);
   set_element(y, mean);
   if (tape == nullptr) return y;
-  return tape->record("mean_square", y, {&w}, [&w](Tape&, const Tensor& dy) {
+  return tape->record("mean_square", y, {&w}, [&w](Tape& t, const Tensor& dy) {
     const double seed = element(dy);
-    GradSink dw = Tape::grad(w);
+    GradSink dw = t.grad(w);
     cpu::add_multiple(dw, seed * 2 / static_cast<double>(w.value.count()), w.value);
   });
 }

@@ -23,7 +23,7 @@ Var with_prefix(const Var& qkv, Param& keys, Param& values, int64_t sequences) {
       cpu::copy_own_rows(dx, dy, sequences, n);
       t.give(qkv, dx);
     }
-    GradSink dk = Tape::grad(keys), dv = Tape::grad(values);
+    GradSink dk = t.grad(keys), dv = t.grad(values);
     cpu::prefix_gradients(dk, dv, dy, sequences);
   };
   return qkv.tape()->record("with_prefix", y, {&keys, &values}, back);

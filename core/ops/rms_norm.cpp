@@ -28,9 +28,9 @@ std::vector<Param*> list(Param* w) {
   return w == nullptr ? std::vector<Param*>{} : std::vector<Param*>{w};
 }
 
-void backward(Param* w, cpu::RmsNormBackward op) {
+void backward(Tape& t, Param* w, cpu::RmsNormBackward op) {
   if (w != nullptr) {
-    op.dw = Tape::grad(*w);
+    op.dw = t.grad(*w);
     op.w = w->value;
   }
   cpu::rms_norm_backward(op);
@@ -43,7 +43,7 @@ Var norm(const Var& x, Param* w, double eps) {
   return x.tape()->record("rms_norm", op.y, list(w), [x, w, r = op.r](Tape& t, const Tensor& dy) {
     GradSink dx{};
     if (t.wants(x)) dx = t.grad(x);
-    backward(w, {{}, dx.out, dx.accumulate ? dx.out : Tensor(), dy, x.value(), r, {}});
+    backward(t, w, {{}, dx.out, dx.accumulate ? dx.out : Tensor(), dy, x.value(), r, {}});
   });
 }
 
@@ -67,7 +67,7 @@ AddRmsNorm add_norm(const Var& x, const Var& delta, Param* w, double eps) {
                             Tensor& into = dys[0].empty() ? dys[1] : dys[0];
                             const bool wanted = t.wants(to_x) || t.wants(to_delta);
                             if (wanted) dx = into.unique() ? into : sum.like("gradient");
-                            backward(w, {{}, dx, dys[0], dys[1], sum, r, {}});
+                            backward(t, w, {{}, dx, dys[0], dys[1], sum, r, {}});
                           }
                           t.give(to_x, dx);
                           t.give(to_delta, dx);

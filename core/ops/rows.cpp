@@ -1,6 +1,7 @@
 #include "core/ops/rows.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/ops/linear.h"
 
@@ -20,27 +21,42 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t count) {
 std::vector<Var> split_rows(const Var& x, int64_t rows) {
   AB_CHECK(x.shape().rank() > 0 && rows > 0, "[split_rows] x is ", x.shape(), ", in parts of ",
            rows, " rows");
-  if (x.dim(0) <= rows) return {x};
-  std::vector<Tensor> ys;
+  std::vector<int64_t> counts;
   for (int64_t first = 0; first < x.dim(0); first += rows) {
-    ys.push_back(rows_of(x.value(), first, std::min(rows, x.dim(0) - first)));
+    counts.push_back(std::min(rows, x.dim(0) - first));
+  }
+  if (counts.empty()) return {x};
+  return split_rows(x, counts);
+}
+
+std::vector<Var> split_rows(const Var& x, const std::vector<int64_t>& counts) {
+  AB_CHECK(
+      x.shape().rank() > 0 && std::accumulate(counts.begin(), counts.end(), int64_t{0}) == x.dim(0),
+      "[split_rows] x is ", x.shape(), ", and ", counts.size(), " parts have other rows");
+  if (counts.size() == 1) return {x};
+  std::vector<Tensor> ys;
+  int64_t first = 0;
+  for (const int64_t count : counts) {
+    ys.push_back(rows_of(x.value(), first, count));
+    first += count;
   }
   if (x.tape() == nullptr) return {ys.begin(), ys.end()};
-  return x.tape()->record_many(
-      "split_rows", std::move(ys), {}, [x, rows](Tape& t, std::span<Tensor> dys) {
-        if (!t.wants(x)) return;
-        const Tensor dx = x.value().like("gradient");
-        for (size_t k = 0; k < dys.size(); ++k) {
-          const int64_t first = static_cast<int64_t>(k) * rows;
-          Tensor part = rows_of(dx, first, std::min(rows, dx.dim(0) - first));
-          if (dys[k].empty()) {
-            part.fill_zero();
-          } else {
-            part.copy_from(dys[k]);
-          }
-        }
-        t.give(x, dx);
-      });
+  return x.tape()->record_many("split_rows", std::move(ys), {},
+                               [x, counts](Tape& t, std::span<Tensor> dys) {
+                                 if (!t.wants(x)) return;
+                                 const Tensor dx = x.value().like("gradient");
+                                 int64_t at = 0;
+                                 for (size_t k = 0; k < dys.size(); ++k) {
+                                   Tensor part = rows_of(dx, at, counts[k]);
+                                   if (dys[k].empty()) {
+                                     part.fill_zero();
+                                   } else {
+                                     part.copy_from(dys[k]);
+                                   }
+                                   at += counts[k];
+                                 }
+                                 t.give(x, dx);
+                               });
 }
 
 Var join_rows(const Tensor& whole, std::span<const Var> parts) {
@@ -84,7 +100,7 @@ Var add_row(const Var& x, Param& b, DType type) {
   if (x.tape() == nullptr) return y;
   const Var place(Tensor(), x.tape(), x.id());
   return x.tape()->record("add_row", y, {&b}, [place, &b](Tape& t, const Tensor& dy) {
-    GradSink db = Tape::grad(b);
+    GradSink db = t.grad(b);
     cpu::column_sums(db, dy);
     t.give(place, dy);
   });

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "core/autograd/tape.h"
 
@@ -16,6 +17,8 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t count);
 
 // x [N, ...] as tensors of R rows, the last of what is left: views of x. Keeps nothing.
 std::vector<Var> split_rows(const Var& x, int64_t rows);
+// The same of so many rows each, N in all; some may have none.
+std::vector<Var> split_rows(const Var& x, const std::vector<int64_t>& counts);
 
 // `whole`, whose rows are the values of `parts`, one after the other: views of it. Keeps nothing;
 // the parts' gradients are views too. Throws Error if they are not.

@@ -36,7 +36,7 @@ Var scalar_mix(const Var& x, Param& a, const Var& z, Param& b) {
   Tape* tape = tape_of(x, z);
   if (tape == nullptr) return y;
   return tape->record("scalar_mix", y, {&a, &b}, [x, z, &a, &b](Tape& t, const Tensor& dy) {
-    GradSink da = Tape::grad(a), db = Tape::grad(b);
+    GradSink da = t.grad(a), db = t.grad(b);
     add_dot(da, 0, dy, x.value());
     add_dot(db, 0, dy, z.value());
     give_scaled(t, x, dy, element(a.value));
@@ -67,7 +67,7 @@ std::vector<Var> scalar_mix(std::span<const Var> xs, Param& p) {
   if (tape == nullptr) return {ys.begin(), ys.end()};
   const auto back = [inputs = std::vector<Var>(xs.begin(), xs.end()), values, &p, J](
                         Tape& t, std::span<Tensor> dys) {
-    GradSink dp = Tape::grad(p);
+    GradSink dp = t.grad(p);
     int64_t place = 0;
     for (const Tensor& dy : dys) {
       for (const Tensor& x : values) add_dot(dp, place++, dy, x);

@@ -14,7 +14,7 @@ namespace anabranch {
 // Shapes, types and errors as stream_linear's. Keeps s and g; V is made again in backward, row tile
 // by row tile, so that nothing of size M x N x F exists.
 Var stream_gelu_mix(const Var& s, const Var& g, Param& w, Param& b,
-                    SumType sums = SumType::kRounded);
+                    SumType sums = SumType::kRounded, StreamOrder streams = StreamOrder::kRising);
 
 namespace cpu {
 

@@ -1,5 +1,7 @@
 #include "core/ops/stream_linear.h"
 
+#include "core/ops/stream_tree.h"
+
 namespace anabranch {
 
 void check_streams(const char* op, const Var& s, const Var& g, const Param& w, const Param& b) {
@@ -25,14 +27,22 @@ Var record_streams(const char* op, const Tensor& y, const Var& s, const Var& g, 
     GradSink ds{}, dg{};
     if (t.wants(s)) ds = t.grad(s);
     if (t.wants(g)) dg = t.grad(g);
-    cpu::StreamGradients to{t.wants(s) ? &ds : nullptr, t.wants(g) ? &dg : nullptr, Tape::grad(w),
-                            Tape::grad(b)};
+    cpu::StreamGradients to{t.wants(s) ? &ds : nullptr, t.wants(g) ? &dg : nullptr, t.grad(w),
+                            t.grad(b)};
     backward(to, dy, s.value(), g.value(), w.value, b.value);
   });
 }
 
-Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order, SumType sums) {
+Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order, SumType sums,
+                  StreamOrder streams) {
   check_streams("stream_linear", s, g, w, b);
+  if (streams == StreamOrder::kTree) {
+    const auto forward = [order](Tensor& u, const Tensor& rows, const Tensor& gates,
+                                 const Tensor& kernels, const Tensor& biases) {
+      cpu::stream_linear_forward(u, rows, gates, kernels, biases, order);
+    };
+    return stream_tree("stream_linear", s, g, w, b, forward, cpu::stream_linear_backward);
+  }
   const DType type = sums == SumType::kWide ? accumulator_of(s.dtype()) : s.dtype();
   Tensor u = s.value().like({s.dim(0), w.value.dim(1)}, type, "stream_linear");
   cpu::stream_linear_forward(u, s.value(), g.value(), w.value, b.value, order);

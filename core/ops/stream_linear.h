@@ -5,7 +5,8 @@
 //   dK_k = sum_i g_ik dU_i s_i^T,   db_k = sum_i g_ik dU_i,   ds_i = sum_k g_ik K_k^T dU_i
 //   dg_ik = <K_k^T dU_i, s_i> + <dU_i, b_k>
 //
-// Streams are added in the order of k, row tile by row tile; nothing of size M x N x F exists.
+// Streams are added in the order of k, row tile by row tile; nothing of size M x N x F exists. Or
+// they are added as a tree, one by one and slower: stream_tree.h.
 // Source: the cMoLLM paper, Algorithm 1.
 #pragma once
 
@@ -19,6 +20,10 @@ enum class MixOrder : uint8_t { kScaled, kBranch };
 // Whether sums are rounded to the type of activations.
 enum class SumType : uint8_t { kRounded, kWide };
 
+// The order in which streams are added: that of k, or a balanced binary tree (base/tree_sum.h), of
+// which equal blocks of streams are parts: of types that sums are not wider than.
+enum class StreamOrder : uint8_t { kRising, kTree };
+
 // Mixes before a nonlinearity.
 //
 //   s  [M, C]     activations
@@ -30,7 +35,8 @@ enum class SumType : uint8_t { kRounded, kWide };
 //
 // Keeps s and g. With N = 1 and g = 1 it is linear(). Throws Error if shapes or types do not fit.
 Var stream_linear(const Var& s, const Var& g, Param& w, Param& b,
-                  MixOrder order = MixOrder::kScaled, SumType sums = SumType::kRounded);
+                  MixOrder order = MixOrder::kScaled, SumType sums = SumType::kRounded,
+                  StreamOrder streams = StreamOrder::kRising);
 
 // Throws Error if the shapes or types of an op of streams do not fit.
 void check_streams(const char* op, const Var& s, const Var& g, const Param& w, const Param& b);

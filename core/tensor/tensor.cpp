@@ -27,6 +27,7 @@ struct Tensor::Buffer {
   size_t bytes;
   std::shared_ptr<Pool> pool;
   void* block;
+  std::function<void()> wait;
 };
 
 Tensor::Tensor(Shape shape, DType type, const std::shared_ptr<Pool>& pool, const char* tag)
@@ -68,6 +69,12 @@ void Tensor::copy_from(const Tensor& from) {
   AB_CHECK(from.count_ == count_ && from.dtype_ == dtype_, "cannot copy ", name_of(from.dtype_),
            from.shape_, " to ", name_of(dtype_), shape_);
   memory::copy(raw(), device(), from.raw(), from.device(), bytes());
+}
+
+void Tensor::expect(std::function<void()> wait) { buffer_->wait = std::move(wait); }
+
+void Tensor::arrive() const {
+  if (buffer_ && buffer_->wait) buffer_->wait();
 }
 
 void Tensor::check_access(DType type) const {

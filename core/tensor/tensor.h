@@ -3,9 +3,13 @@
 // Copying a Tensor shares its buffer. A tensor remembers the pool that it came from, so an op
 // allocates its outputs beside its inputs and no allocator is passed around. There are no strides
 // and no operators: coarse ops take packed layouts.
+//
+// Elements may be on their way from another rank (expect()): whoever asks for them waits till they
+// are here, so no reader needs to know.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -89,9 +93,25 @@ class Tensor {
   }
 
   // The first byte, whatever the type and the device.
-  [[nodiscard]] std::byte* raw() { return base_; }
+  [[nodiscard]] std::byte* raw() {
+    arrive();
+    return base_;
+  }
 
-  [[nodiscard]] const std::byte* raw() const { return base_; }
+  [[nodiscard]] const std::byte* raw() const {
+    arrive();
+    return base_;
+  }
+
+  // What is in the buffer is on its way. From now on whoever asks for elements of any tensor that
+  // shares it calls `wait` first, each time and from any thread; null: all is here. Nobody else may
+  // use the buffer during the call.
+  void expect(std::function<void()> wait);
+
+  // For those who bring it: the first byte, whether the elements are here or not.
+  [[nodiscard]] std::byte* landing() { return base_; }
+
+  [[nodiscard]] const std::byte* landing() const { return base_; }
 
   // A view of `shape.count()` elements from element `offset` on. Shares memory.
   [[nodiscard]] Tensor view(int64_t offset, Shape shape) const;
@@ -109,6 +129,7 @@ class Tensor {
   struct Buffer;
 
   void check_access(DType type) const;
+  void arrive() const;
 
   std::shared_ptr<Buffer> buffer_;
   std::byte* base_ = nullptr;

@@ -38,15 +38,22 @@ void check_parts(const Tensor& whole, const Tensor& part, int size, CollectiveKi
            " times the elements");
 }
 
-// The elements of one row; checks that the rows are those that `rows` names.
-int64_t row_of(const Tensor& t, const std::vector<int64_t>& rows, int size, const char* name) {
-  AB_CHECK(std::ssize(rows) == size, "all_to_all got ", rows.size(), " ", name, " for ", size,
-           " ranks");
-  const int64_t sum = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  AB_CHECK(t.shape().rank() > 0 && t.dim(0) == sum &&
-               std::all_of(rows.begin(), rows.end(), [](int64_t n) { return n >= 0; }),
-           "all_to_all got a tensor of ", t.shape(), " whose ", name, " sum to ", sum);
-  return std::accumulate(t.shape().begin() + 1, t.shape().end(), int64_t{1}, std::multiplies<>());
+// The bytes of a row; checks that the segments are its rows.
+int64_t row_of(const Tensor& t, const std::vector<RowSegment>& segments, int size,
+               const char* name) {
+  AB_CHECK(t.shape().rank() > 0, "all_to_all got a tensor without rows");
+  int64_t rows = 0;
+  for (const RowSegment& s : segments) {
+    AB_CHECK(
+        0 <= s.rank && s.rank < size && 0 <= s.first && 0 <= s.rows && s.first + s.rows <= t.dim(0),
+        "all_to_all got ", name, " of rows ", s.first, " to ", s.first + s.rows, " of ", t.shape(),
+        " and rank ", s.rank, " of ", size);
+    rows += s.rows;
+  }
+  AB_CHECK(rows == t.dim(0), "all_to_all got a tensor of ", t.shape(), " whose ", name, " have ",
+           rows, " rows");
+  return std::accumulate(t.shape().begin() + 1, t.shape().end(), size_of(t.dtype()),
+                         std::multiplies<>());
 }
 
 void copy(Tensor& to, const Tensor& from) {
@@ -54,6 +61,16 @@ void copy(Tensor& to, const Tensor& from) {
 }
 
 }  // namespace
+
+std::vector<RowSegment> in_rank_order(const std::vector<int64_t>& rows) {
+  std::vector<RowSegment> all;
+  int64_t first = 0;
+  for (const int64_t n : rows) {
+    all.push_back({static_cast<int>(all.size()), first, n});
+    first += n;
+  }
+  return all;
+}
 
 const char* name_of(CollectiveKind kind) {
   switch (kind) {
@@ -133,20 +150,48 @@ Work Group::broadcast(Tensor x, int root) {
 
 Work Group::all_to_all(Tensor to, Tensor from, std::vector<int64_t> send_rows,
                        std::vector<int64_t> recv_rows) {
-  const int64_t row_in = row_of(from, send_rows, size_, "send_rows");
-  const int64_t row_out = row_of(to, recv_rows, size_, "recv_rows");
+  AB_CHECK(std::ssize(send_rows) == size_ && std::ssize(recv_rows) == size_, "all_to_all got ",
+           send_rows.size(), " send_rows and ", recv_rows.size(), " recv_rows for ", size_,
+           " ranks");
+  return all_to_all_segments(std::move(to), std::move(from), in_rank_order(send_rows),
+                             in_rank_order(recv_rows));
+}
+
+Work Group::all_to_all_segments(Tensor to, Tensor from, std::vector<RowSegment> sends,
+                                std::vector<RowSegment> receives) {
+  const int64_t row_in = row_of(from, sends, size_, "sends");
+  const int64_t row_out = row_of(to, receives, size_, "receives");
   AB_CHECK(row_in == row_out && to.dtype() == from.dtype(), "all_to_all from ",
            name_of(from.dtype()), from.shape(), " to ", name_of(to.dtype()), to.shape(),
            "; rows must be of one size and type");
-  if (size_ == 1) {
-    copy(to, from);
-    return {};
+  Collective c{.kind = CollectiveKind::kAllToAll,
+               .out = std::move(to),
+               .in = std::move(from),
+               .sends = std::move(sends),
+               .receives = std::move(receives)};
+  if (size_ > 1) return start(std::move(c));
+  take_segments(c, 0, c, 0);
+  return {};
+}
+
+void Group::take_segments(const Collective& c, int to, const Collective& source, int from) {
+  Tensor out = c.out;
+  const auto bytes = static_cast<int64_t>(out.bytes());
+  const int64_t row = out.dim(0) == 0 ? 0 : bytes / out.dim(0);
+  auto next = source.sends.begin();
+  for (const RowSegment& wanted : c.receives) {
+    if (wanted.rank != from) continue;
+    next = std::find_if(next, source.sends.end(), [to](const auto& s) { return s.rank == to; });
+    const int64_t sent = next == source.sends.end() ? 0 : next->rows;
+    AB_CHECK(sent == wanted.rows, c.text(), ": rank ", from, " sends ", sent, " rows to rank ", to,
+             ", which expects ", wanted.rows);
+    if (next == source.sends.end()) continue;
+    std::copy_n(source.in.raw() + next->first * row, sent * row, out.raw() + wanted.first * row);
+    ++next;
   }
-  return start({.kind = CollectiveKind::kAllToAll,
-                .out = std::move(to),
-                .in = std::move(from),
-                .send_rows = std::move(send_rows),
-                .recv_rows = std::move(recv_rows)});
+  const bool more = std::any_of(next, source.sends.end(),
+                                [to](const auto& s) { return s.rank == to && s.rows > 0; });
+  AB_CHECK(!more, c.text(), ": rank ", from, " sends rank ", to, " more rows than it expects");
 }
 
 void Group::barrier() {

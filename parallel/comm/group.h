@@ -5,8 +5,8 @@
 // the same collectives of a group in the same order, from one thread at a time; and where two
 // groups overlap, all their ranks agree on the order between them.
 //
-// Every sum adds the ranks in rank order, so its bits depend neither on timing nor on the kind of
-// group. A group of one rank copies and has no thread.
+// Every sum adds the ranks in one order, that of a balanced binary tree, so its bits depend neither
+// on timing nor on the kind of group. A group of one rank copies and has no thread.
 #pragma once
 
 #include <array>
@@ -36,13 +36,22 @@ enum class CollectiveKind : uint8_t {
 inline constexpr int kCollectiveKinds = 7;
 [[nodiscard]] const char* name_of(CollectiveKind kind);
 
+// Rows of a tensor that go to a rank, or come from it.
+struct RowSegment {
+  int rank = 0;
+  int64_t first = 0, rows = 0;
+};
+
+// Segments one after the other, of rows[r] rows for each rank r.
+[[nodiscard]] std::vector<RowSegment> in_rank_order(const std::vector<int64_t>& rows);
+
 // What one rank asks of the others; `in` and `out` are one tensor where it works in place.
 struct Collective {
   CollectiveKind kind{};
   Tensor out = {}, in = {};
   int root = 0;
-  std::vector<int64_t> send_rows = {}, recv_rows = {};  // all-to-all only
-  int64_t number = 0;  // counts the collectives of the group, from 0
+  std::vector<RowSegment> sends = {}, receives = {};  // all-to-all only: of `in`, of `out`
+  int64_t number = 0;                                 // counts the collectives of the group, from 0
 
   [[nodiscard]] std::string text() const;  // "all_reduce_sum #12 of float32[100]"
 };
@@ -102,6 +111,13 @@ class Group {
   //   recv_rows  [size()]                 how many rows this rank gets from each
   Work all_to_all(Tensor to, Tensor from, std::vector<int64_t> send_rows,
                   std::vector<int64_t> recv_rows);
+  // The same of rows that lie anywhere: nothing needs to be packed. The segments that one rank
+  // sends to another are, in order, as long as those that it receives of it.
+  //
+  //   sends     every row of `from` once, in any order
+  //   receives  every row of `to` once
+  Work all_to_all_segments(Tensor to, Tensor from, std::vector<RowSegment> sends,
+                           std::vector<RowSegment> receives);
   // Returns when every rank has come.
   void barrier();
 
@@ -130,6 +146,9 @@ class Group {
   void leave();
 
   [[nodiscard]] const std::shared_ptr<CommThread>& thread() const { return thread_; }
+
+  // Copies what `source`, the all-to-all of rank `from`, sends to rank `to`, whose own is `c`.
+  static void take_segments(const Collective& c, int to, const Collective& source, int from);
 
  private:
   // Runs a checked collective to its end; called on the communication thread.

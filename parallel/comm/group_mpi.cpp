@@ -67,11 +67,11 @@ class MpiGroup final : public Group {
       case CollectiveKind::kAllReduceMax:
         return all_reduce(c, out);
       case CollectiveKind::kAllGather:
-        return all_gather(out.raw(), in.raw(), bytes_of(in));
+        return all_gather(out.landing(), in.landing(), bytes_of(in));
       case CollectiveKind::kReduceScatterSum:
         return reduce_scatter(c, out, in);
       case CollectiveKind::kBroadcast:
-        return mpi_->broadcast(out.raw(), bytes_of(out), c.root);
+        return mpi_->broadcast(out.landing(), bytes_of(out), c.root);
       case CollectiveKind::kAllToAll:
         return all_to_all(c, out, in);
       case CollectiveKind::kBarrier:
@@ -88,13 +88,13 @@ class MpiGroup final : public Group {
   void all_reduce(const Collective& c, Tensor& x) {
     const int64_t width = size_of(x.dtype());
     if (bytes_of(x) <= kSmall) {
-      std::byte* at = x.raw();
+      std::byte* at = x.landing();
       return reduce(
           c, at, x.count() * width, [&](int) { return at; }, at);
     }
     for (int64_t begin = 0; begin < x.count(); begin += kSegment / width) {
       const int64_t count = std::min(kSegment / width, x.count() - begin);
-      std::byte* at = x.raw() + begin * width;
+      std::byte* at = x.landing() + begin * width;
       const auto share = [&](int r) { return at + share_begin(count, size(), r) * width; };
       const auto bytes = [&](int r) { return share(r + 1) - share(r); };
       reduce_shares(c, share, bytes);
@@ -115,7 +115,7 @@ class MpiGroup final : public Group {
     sum_incoming(c, sends, share(rank()), bytes(rank()), share(rank()));
   }
 
-  // to <- in rank order, `mine` and what `send_to(r)` of each peer r holds; all of `bytes`.
+  // to <- over ranks, `mine` and what `send_to(r)` of each peer r holds; all of `bytes`.
   template <class From>
   void reduce(const Collective& c, std::byte* mine, int64_t bytes, const From& send_to,
               std::byte* to) {
@@ -143,8 +143,8 @@ class MpiGroup final : public Group {
     const int64_t segment = std::max<int64_t>(64, kSegment / size() / 64 * 64);
     for (int64_t begin = 0; begin < bytes_of(part); begin += segment) {
       const int64_t bytes = std::min(segment, bytes_of(part) - begin);
-      const auto slice = [&](int r) { return whole.raw() + r * bytes_of(part) + begin; };
-      reduce(c, slice(rank()), bytes, slice, part.raw() + begin);
+      const auto slice = [&](int r) { return whole.landing() + r * bytes_of(part) + begin; };
+      reduce(c, slice(rank()), bytes, slice, part.landing() + begin);
     }
   }
 
@@ -160,26 +160,20 @@ class MpiGroup final : public Group {
   }
 
   void all_to_all(const Collective& c, Tensor& to, Tensor& from) {
-    const auto places = [&](Tensor& t, const std::vector<int64_t>& rows) {
+    take_segments(c, rank(), c, rank());
+    const auto places = [&](Tensor& t, const std::vector<RowSegment>& segments) {
       const int64_t row = t.dim(0) == 0 ? 0 : bytes_of(t) / t.dim(0);
       std::vector<Piece> all;
-      std::byte* at = t.raw();
-      for (int r = 0; r < size(); ++r) {
-        all.push_back({r, at, rows[static_cast<size_t>(r)] * row});
-        at += all.back().bytes;
+      for (const RowSegment& s : segments) {
+        if (s.rank != rank() && s.rows > 0) {
+          all.push_back({s.rank, t.landing() + s.first * row, s.rows * row});
+        }
       }
+      const auto turn = [&](const Piece& p) { return (p.peer - rank() + size()) % size(); };
+      std::ranges::stable_sort(all, {}, turn);
       return all;
     };
-    std::vector<Piece> sends = places(from, c.send_rows), receives = places(to, c.recv_rows);
-    const auto me = static_cast<size_t>(rank());
-    AB_CHECK(sends[me].bytes == receives[me].bytes, c.text(), " on ", thread()->who(), " sends ",
-             sends[me].bytes, " bytes to itself but expects ", receives[me].bytes);
-    std::copy_n(sends[me].at, sends[me].bytes, receives[me].at);
-    for (std::vector<Piece>* pieces : {&sends, &receives}) {
-      std::rotate(pieces->begin(), pieces->begin() + rank(), pieces->end());
-      pieces->erase(pieces->begin());
-    }
-    mpi_->exchange(sends, receives);
+    mpi_->exchange(places(from, c.sends), places(to, c.receives));
   }
 
   static int64_t bytes_of(const Tensor& t) { return static_cast<int64_t>(t.bytes()); }

@@ -130,7 +130,8 @@ class ThreadGroup final : public Group {
         if (rank() != c.root) put(c, 0, shown(c.root), 0, bytes_of(c.out));
         return;
       case CollectiveKind::kAllToAll:
-        return all_to_all(c);
+        for (int r = 0; r < size(); ++r) take_segments(c, rank(), shown(r), r);
+        return;
       case CollectiveKind::kBarrier:
         return;
     }
@@ -151,37 +152,21 @@ class ThreadGroup final : public Group {
     }
   }
 
-  void all_to_all(const Collective& c) {
-    const auto row = [](const Tensor& t) { return t.dim(0) == 0 ? 0 : bytes_of(t) / t.dim(0); };
-    int64_t at = 0;
-    for (int r = 0; r < size(); ++r) {
-      const Collective& peer = shown(r);
-      const int64_t sent = peer.send_rows[static_cast<size_t>(rank())];
-      const int64_t expected = c.recv_rows[static_cast<size_t>(r)];
-      AB_CHECK(sent == expected, c.text(), ": rank ", r, " sends ", sent, " rows to ",
-               thread()->who(), ", which expects ", expected);
-      int64_t before = 0;
-      for (int to = 0; to < rank(); ++to) before += peer.send_rows[static_cast<size_t>(to)];
-      put(c, at * row(c.out), peer, before * row(peer.in), sent * row(peer.in));
-      at += sent;
-    }
-  }
-
   // Copies bytes that a peer shows into this rank's output.
   static void put(const Collective& c, int64_t to, const Collective& peer, int64_t from,
                   int64_t bytes) {
     Tensor out = c.out;
-    if (bytes == 0 || out.raw() + to == peer.in.raw() + from) return;
-    std::copy_n(peer.in.raw() + from, bytes, out.raw() + to);
+    if (bytes == 0 || out.landing() + to == peer.in.landing() + from) return;
+    std::copy_n(peer.in.landing() + from, bytes, out.landing() + to);
   }
 
-  // out <- over ranks, in rank order, of `out.count()` elements from `begin` on.
+  // out <- over ranks of `out.count()` elements from `begin` on.
   void reduce(const Collective& c, Tensor out, int64_t begin) {
     std::vector<const std::byte*> parts;
     for (int r = 0; r < size(); ++r) {
-      parts.push_back(shown(r).in.raw() + begin * size_of(out.dtype()));
+      parts.push_back(shown(r).in.landing() + begin * size_of(out.dtype()));
     }
-    reduce_in_order(out.dtype(), c.kind, out.raw(), parts, out.count());
+    reduce_in_order(out.dtype(), c.kind, out.landing(), parts, out.count());
   }
 
   void check_agreement(const Collective& c) const {

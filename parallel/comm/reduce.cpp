@@ -1,10 +1,11 @@
 #include "parallel/comm/reduce.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "core/base/build.h"
 #include "core/base/error.h"
+#include "core/base/tree_sum.h"
 
 namespace anabranch {
 namespace {
@@ -35,24 +36,38 @@ struct SumOf<int64_t> {
   using type = int64_t;
 };
 
+// Two parts at a time: half the partial sums are never stored.
 template <class T, class Fold>
 [[gnu::always_inline]] inline void reduce(std::byte* out, const std::byte* const* parts,
                                           size_t ranks, int64_t count) {
   using A = typename SumOf<T>::type;
-  std::array<A, kBlock> sum;
+  std::vector<A> buffers(TreeSum::buffers((ranks + 1) / 2) * static_cast<size_t>(kBlock));
+  A* const sums = buffers.data();
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
-    const T* first = reinterpret_cast<const T*>(parts[0]) + begin;
-    for (int64_t i = 0; i < n; ++i) sum[static_cast<size_t>(i)] = static_cast<A>(first[i]);
-    for (size_t r = 1; r < ranks; ++r) {
-      const T* next = reinterpret_cast<const T*>(parts[r]) + begin;
-      for (int64_t i = 0; i < n; ++i) {
-        A& at = sum[static_cast<size_t>(i)];
-        at = Fold::apply(at, static_cast<A>(next[i]));
+    const auto part = [&](size_t r) { return reinterpret_cast<const T*>(parts[r]) + begin; };
+    const auto add = [&](size_t i) __attribute__((always_inline)) {
+      A* to = sums + static_cast<int64_t>(i) * kBlock;
+      const A* from = to + kBlock;
+#pragma GCC ivdep
+      for (int64_t j = 0; j < n; ++j) to[j] = Fold::apply(to[j], from[j]);
+    };
+    TreeSum tree;
+    for (size_t r = 0; r < ranks; r += 2) {
+      A* to = sums + static_cast<int64_t>(tree.top()) * kBlock;
+      const T *first = part(r), *second = r + 1 < ranks ? part(r + 1) : nullptr;
+      if (second == nullptr) {
+        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(first[i]);
+      } else {
+        for (int64_t i = 0; i < n; ++i) {
+          to[i] = Fold::apply(static_cast<A>(first[i]), static_cast<A>(second[i]));
+        }
       }
+      tree.push(add);
     }
+    tree.finish(add);
     T* to = reinterpret_cast<T*>(out) + begin;
-    for (int64_t i = 0; i < n; ++i) to[i] = T(sum[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < n; ++i) to[i] = T(sums[i]);
   }
 }
 

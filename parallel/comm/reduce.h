@@ -1,4 +1,4 @@
-// Sums and maxima over ranks, in rank order.
+// Sums and maxima over ranks, in one order.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace anabranch {
 
-// out[i] <- parts[0][i] + parts[1][i] + ..., from the left, or the greatest of them.
+// out[i] <- parts[0][i] + parts[1][i] + ..., added as the tree of core/base/tree_sum.h, or the
+// greatest of them.
 //
 //   out    [count]      of `type`; may be one of the parts
 //   parts  each [count] one per rank; float32, bfloat16 (through float32), float64 or int64

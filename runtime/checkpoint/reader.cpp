@@ -115,10 +115,11 @@ std::optional<Manifest> load_newest(const CheckpointDirectory& directory,
                                     const std::vector<int64_t>& steps,
                                     const std::vector<StateItem>& items,
                                     const std::set<std::string>& elsewhere,
-                                    const std::function<bool(bool)>& all_agree,
+                                    const Together& together,
                                     const std::function<void(const std::string&)>& warn) {
   std::string last_problem;
   for (const int64_t step : steps) {
+    if (together.all_see) together.all_see(directory.at(step));
     Manifest manifest;
     std::string problem, misfit;
     try {
@@ -127,10 +128,10 @@ std::optional<Manifest> load_newest(const CheckpointDirectory& directory,
     } catch (const Error& error) {
       (error.fault() == Fault::kConfig ? misfit : problem) = error.what();
     }
-    if (all_agree(problem.empty() && misfit.empty())) return manifest;
+    if (together.all_agree(problem.empty() && misfit.empty())) return manifest;
     // A model that does not fit is a user's mistake; an older checkpoint would not mend it. What
     // some ranks have of it may fit.
-    if (!all_agree(misfit.empty())) {
+    if (!together.all_agree(misfit.empty())) {
       throw Error(Fault::kConfig, misfit.empty()
                                       ? "the checkpoint is not of this model, as another "
                                         "rank says: resume with the configuration it "

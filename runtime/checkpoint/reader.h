@@ -28,15 +28,21 @@ void load_state(const std::filesystem::path& checkpoint, const Manifest& manifes
 // Checks every byte of a checkpoint. Throws Error (data, 65) that names what is damaged.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
 
+// What ranks do together while they look for a checkpoint.
+struct Together {
+  std::function<bool(bool ok)> all_agree;  // whether every rank passed true
+  std::function<void(const std::filesystem::path& checkpoint)> all_see = {};  // waits until they do
+};
+
 // Tries the checkpoints from the newest on until all ranks can load one. Collective through
-// `all_agree(ok)`, which says whether every rank passed true. `warn` is told what was wrong with
-// each that was passed over. Nothing if there is no checkpoint at all; throws Error (data, 65) if
-// there are some and none is good, since starting over would bury them.
+// `together`. `warn` is told what was wrong with each that was passed over. Nothing if there is no
+// checkpoint at all; throws Error (data, 65) if there are some and none is good, since starting
+// over would bury them.
 std::optional<Manifest> load_newest(const CheckpointDirectory& directory,
                                     const std::vector<int64_t>& steps,
                                     const std::vector<StateItem>& items,
                                     const std::set<std::string>& elsewhere,
-                                    const std::function<bool(bool)>& all_agree,
+                                    const Together& together,
                                     const std::function<void(const std::string&)>& warn);
 
 }  // namespace anabranch

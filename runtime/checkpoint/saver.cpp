@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/read_file.h"
 #include "data/hdf5/file.h"
+#include "runtime/checkpoint/late_files.h"
 
 namespace anabranch {
 namespace fs = std::filesystem;
@@ -158,6 +159,7 @@ void CheckpointSaver::write_manifest() {
   manifest.entries.clear();
   for (int rank = 0; rank < ranks_; ++rank) {
     const fs::path list = folder / file_name(rank, ".json");
+    wait_for_file(list);
     for (CheckpointEntry& e : parse_entries(read_file(list.string()), list.string())) {
       manifest.entries.push_back(std::move(e));
     }

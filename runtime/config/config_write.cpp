@@ -6,80 +6,11 @@
 #include "runtime/config/config.h"
 #include "runtime/config/kappa_recipe.h"
 #include "runtime/config/nearest.h"
-#include "runtime/config/number.h"
+#include "runtime/config/value_text.h"
 
 namespace anabranch {
 
 namespace {
-
-// A word as YAML: plain where that reads back as the same word, else in double quotes.
-std::string yaml_word(const std::string& word) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '/' || c == '.' || c == '-' || c == '+';
-  };
-  const bool like_null = word.empty() || word == "null" || word == "Null" || word == "NULL";
-  if (!like_null && word[0] != '-' && word[0] != '.' &&
-      std::all_of(word.begin(), word.end(), is_plain)) {
-    return word;
-  }
-  std::string quoted = "\"";
-  for (const char c : word) {
-    constexpr const char* kHex = "0123456789abcdef";
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      quoted += {'\\', 'x', kHex[byte >> 4U], kHex[byte & 15U]};
-    } else {
-      if (c == '"' || c == '\\') quoted += '\\';
-      quoted += c;
-    }
-  }
-  return quoted + '"';
-}
-
-std::string value_text(int64_t value) { return std::to_string(value); }
-
-std::string value_text(const AutoInt& value) {
-  return value.is_auto() ? "auto" : std::to_string(value.value);
-}
-
-std::string value_text(double value) { return number_text(value); }
-
-std::string value_text(bool value) { return value ? "true" : "false"; }
-
-std::string value_text(const std::string& value) { return yaml_word(value); }
-
-template <class E>
-
-requires std::is_enum_v<E> std::string value_text(E value) { return std::string(word_of(value)); }
-
-// One list item in flow style: {path: a, weight: 1}.
-class Flow {
- public:
-  template <class T, class... Rest>
-  void operator()(const char* key, T& field, Rest&&... /*bounds, help*/) {
-    text += (text.empty() ? "" : ", ") + std::string(key) + ": " + value_text(field);
-  }
-
-  std::string text;
-};
-
-std::string value_text(const std::vector<int64_t>& list) {
-  std::string text;
-  for (const int64_t value : list) text += (text.empty() ? "" : ", ") + std::to_string(value);
-  return "[" + text + "]";
-}
-
-template <class S>
-std::string value_text(const std::vector<S>& list) {
-  std::string text;
-  for (S item : list) {
-    Flow flow;
-    item.visit(flow);
-    text += (text.empty() ? "{" : ", {") + flow.text + "}";
-  }
-  return "[" + text + "]";
-}
 
 // What there is to know of a key.
 struct KeyInfo {

@@ -77,6 +77,10 @@ void apply_compat(MoepKeys& keys, Compat compat) {
   keys.ffn_round = FfnRound::kCeil;
 }
 
+int64_t pool_sequences(const MoepKeys& keys) {
+  return keys.select == Selection::kEcSeq ? 1 : keys.pool_sequences;
+}
+
 std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers) {
   std::vector<bool> mixture(static_cast<size_t>(layers), false);
   const int64_t first = keys.sandwich ? std::max<int64_t>(layers / 2 - 1, 0) : keys.moe_first;

@@ -76,6 +76,9 @@ void apply_compat(MoepKeys& keys, Compat compat);
 // The nearest multiple of 8 to 8/3 of a width, or the next one.
 int64_t two_thirds_of_four(int64_t width, FfnRound round);
 
+// Sequences of a moep_msit model that compete: 1 where each is a pool of its own.
+int64_t pool_sequences(const MoepKeys& keys);
+
 // Which of `layers` layers of a kappa_moe model are mixtures.
 std::vector<bool> mixture_layers(const KappaKeys& keys, int64_t layers);
 

@@ -76,6 +76,7 @@ struct TrainConfig {
   Budget budget = Budget::kNone;
   double budget_ratio = 5;
   int64_t budget_vocabulary = 32768;
+  Determinism deterministic = Determinism::kRun;
   GradWire grad_wire = GradWire::kFp32;
   int64_t log_every = 10, nonfinite_limit = 10;
   double outlier_sigma = 0;
@@ -98,6 +99,9 @@ struct TrainConfig {
     f("budget_ratio", budget_ratio, 0.001, 1e6, "tokens of a parameter in that budget");
     f("budget_vocabulary", budget_vocabulary, int64_t{1}, int64_t{1} << 31,
       "entries of the head that it counts; the data must have as many");
+    f("deterministic", deterministic,
+      "which runs are equal bit by bit: run, those of one layout; layout, also those of 1, 2, 4 or "
+      "8 ranks, of as many threads each (slow, for tests: fp32, micro_batch 1)");
     f("grad_wire", grad_wire, "type of gradients between ranks");
     f("log_every", log_every, int64_t{1}, kMaxCount, "steps between two logged steps");
     f("nonfinite_limit", nonfinite_limit, int64_t{1}, kMaxCount,

@@ -159,7 +159,7 @@ BatchPlan plan_batch(const Config& config, int64_t ranks) {
   return {batch / config.model.context, batch / unit, planned_steps(config.train)};
 }
 
-std::string plan_text(const BatchPlan& plan) {
+std::string batch_text(const BatchPlan& plan) {
   const std::string steps = plan.steps > 0 ? counted(plan.steps, "step") : "steps";
   return steps + " of " + counted(plan.sequences, "sequence") + ", " +
          join(plan.accumulation, " micro-batch", plan.accumulation == 1 ? "" : "es") +

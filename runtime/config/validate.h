@@ -26,6 +26,6 @@ struct BatchPlan {
 BatchPlan plan_batch(const Config& config, int64_t ranks);
 
 // "3 steps of 8 sequences, 2 micro-batches a rank and step"; without the number if it is not known.
-std::string plan_text(const BatchPlan& plan);
+std::string batch_text(const BatchPlan& plan);
 
 }  // namespace anabranch

@@ -6,13 +6,15 @@
 #include "parallel/mesh.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
+#include "runtime/config/validate_deterministic.h"
 #include "runtime/config/validate_moep.h"
 
 namespace anabranch {
 namespace {
 
-int64_t hidden_width(const ModelConfig& model) {
-  return model.ffn_width > 0 ? model.ffn_width : 4 * model.width;
+int64_t hidden_width(ModelConfig model) {
+  fill_sizes(model);
+  return model.ffn_width;
 }
 
 // "96 and 100", the multiples of `unit` around n; n itself if it is one.
@@ -35,9 +37,17 @@ bool has_streams(const ModelConfig& model) {
   return model.type == ModelType::kCmollm && model.cmollm.mode == StreamMode::kFfn;
 }
 
+int64_t input_copies(const ModelConfig& model) {
+  const bool pipeline =
+      model.type == ModelType::kCmollm && model.cmollm.mode == StreamMode::kPipeline;
+  if (pipeline) return model.cmollm.streams;
+  return model.type == ModelType::kParascale ? model.parascale.streams : 1;
+}
+
 StreamLayoutChoice stream_layout(const Config& config, int64_t model) {
   const StreamLayoutChoice wish = config.parallel.stream_layout;
   if (wish != StreamLayoutChoice::kAuto) return wish;
+  if (is_of_any_layout(config)) return StreamLayoutChoice::kGather;
   return may_slice(config, model) ? StreamLayoutChoice::kSlice : StreamLayoutChoice::kGather;
 }
 
@@ -45,8 +55,9 @@ SplitLimit split_limit(const Config& config) {
   const ModelConfig& model = config.model;
   switch (model.type) {
     case ModelType::kCmollm:
-      if (!has_streams(model)) return {};
-      if (config.parallel.stream_layout == StreamLayoutChoice::kGather) {
+      if (!has_streams(model)) break;
+      if (config.parallel.stream_layout == StreamLayoutChoice::kGather ||
+          is_of_any_layout(config)) {
         return {model.cmollm.streams, "model.streams"};
       }
       return {std::max(model.cmollm.streams, hidden_width(model)), "model.ffn_width"};
@@ -55,8 +66,10 @@ SplitLimit split_limit(const Config& config) {
     case ModelType::kMoepMsit:
       return {std::ssize(model.moep.windows), "model.windows"};
     default:
-      return {};
+      break;
   }
+  if (input_copies(model) > 1) return {input_copies(model), "model.streams"};
+  return {};
 }
 
 int64_t pool_sequences(const ModelConfig& model) {
@@ -64,14 +77,14 @@ int64_t pool_sequences(const ModelConfig& model) {
     case ModelType::kKappaMoe:
       return model.kappa.pool_sequences;
     case ModelType::kMoepMsit:
-      return model.moep.select == Selection::kEcSeq ? 1 : model.moep.pool_sequences;
+      return pool_sequences(model.moep);
     default:
       return 1;
   }
 }
 
 std::vector<std::string> check_parallel(const Config& config) {
-  std::vector<std::string> broken;
+  std::vector<std::string> broken = check_any_layout(config);
   const int64_t model = std::max<int64_t>(config.parallel.model.value, 1);
   const SplitLimit limit = split_limit(config);
   const char* type = word_of(config.model.type).data();
@@ -85,7 +98,13 @@ std::vector<std::string> check_parallel(const Config& config) {
   if (config.model.type == ModelType::kMoepMsit) {
     for (std::string& line : check_segments(config)) broken.push_back(std::move(line));
   }
-  if (!has_streams(config.model) || model == 1) return broken;
+  if (model == 1) return broken;
+  if (input_copies(config.model) > 1 &&
+      config.parallel.stream_layout == StreamLayoutChoice::kSlice) {
+    broken.push_back(join("parallel.stream_layout is slice, and the streams of a ", type,
+                          " model that runs copies of its input stay whole: use auto or gather"));
+  }
+  if (!has_streams(config.model)) return broken;
   if (config.parallel.stream_layout == StreamLayoutChoice::kSlice && !may_slice(config, model)) {
     broken.push_back(
         join("parallel.stream_layout is slice, which needs a model.ffn_width that parallel.model ",
@@ -115,6 +134,7 @@ std::vector<int> legal_model_sizes(const Config& config, int ranks) {
 }
 
 void check_ranks(const Config& config, int ranks) {
+  check_any_layout_ranks(config, ranks);
   (void)plan_batch(config, ranks);
   const auto model = static_cast<int>(std::max<int64_t>(config.parallel.model.value, 1));
   const std::vector<int> legal = legal_model_sizes(config, ranks);

@@ -23,10 +23,14 @@ SplitLimit split_limit(const Config& config);
 // and parallel.model go with so many ranks.
 void check_ranks(const Config& config, int ranks);
 
-// Whether the model has streams that can lie on several ranks.
+// Whether the model has streams whose sums come home: layers of kernels that are mixed.
 [[nodiscard]] bool has_streams(const ModelConfig& model);
 
-// How the streams of the configured model lie over `model` ranks, if it has any.
+// Copies of its input that the model runs, whole streams that can lie on several ranks; 1: it runs
+// the input itself.
+[[nodiscard]] int64_t input_copies(const ModelConfig& model);
+
+// How the streams of the configured model lie over `model` ranks, if their sums come home.
 [[nodiscard]] StreamLayoutChoice stream_layout(const Config& config, int64_t model);
 
 // Sequences that are one pool of tokens, for experts and their balance.

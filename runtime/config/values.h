@@ -19,6 +19,7 @@ enum class StreamLayoutChoice : uint8_t { kAuto, kGather, kSlice };
 enum class ScheduleForm : uint8_t { kCosine, kLinear, kConstant };
 enum class MatrixOptimizer : uint8_t { kAdamw, kMuon, kAurora };
 enum class MatrixScale : uint8_t { kAspect, kRms };
+enum class Determinism : uint8_t { kRun, kLayout };
 enum class Budget : uint8_t { kNone, kPaper, kAuthors };
 
 // The largest of counts that have no natural bound.
@@ -46,6 +47,8 @@ constexpr auto words_of(Precision) {
 }
 
 constexpr auto words_of(GradWire) { return std::array<std::string_view, 2>{"fp32", "bf16"}; }
+
+constexpr auto words_of(Determinism) { return std::array<std::string_view, 2>{"run", "layout"}; }
 
 constexpr auto words_of(ScheduleForm) {
   return std::array<std::string_view, 3>{"cosine", "linear", "constant"};

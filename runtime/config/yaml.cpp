@@ -1,5 +1,6 @@
 #include "runtime/config/yaml.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include <yaml-cpp/eventhandler.h>
@@ -235,6 +236,30 @@ void set_yaml(YamlNode& root, const std::string& key, YamlNode value) {
   }
   value.key = node->key;
   *node = std::move(value);
+}
+
+std::string yaml_word(const std::string& word) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '/' || c == '.' || c == '-' || c == '+';
+  };
+  const bool like_null = word.empty() || word == "null" || word == "Null" || word == "NULL";
+  if (!like_null && word[0] != '-' && word[0] != '.' &&
+      std::all_of(word.begin(), word.end(), is_plain)) {
+    return word;
+  }
+  std::string quoted = "\"";
+  for (const char c : word) {
+    constexpr const char* kHex = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      quoted += {'\\', 'x', kHex[byte >> 4U], kHex[byte & 15U]};
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted + '"';
 }
 
 }  // namespace anabranch

@@ -41,4 +41,7 @@ void set_yaml(YamlNode& root, const std::string& assignment);
 //   key  "a.b"
 void set_yaml(YamlNode& root, const std::string& key, YamlNode value);
 
+// A word as YAML: plain where that reads back as the same word, else in double quotes.
+std::string yaml_word(const std::string& word);
+
 }  // namespace anabranch

@@ -64,6 +64,7 @@ Var CmollmBlock::operator()(const Var& x, const BlockContext& block, const Strea
 Cmollm::Cmollm(const Gpt2Options& options, const CmollmKeys& keys, const Regions& regions)
     : options_(checked_streams(options, keys)),
       keys_(resolved(keys)),
+      copies_(pipeline() ? CopyRegion(regions, keys_.streams) : CopyRegion()),
       tables_(options_),
       span_layers_(keys_.span > 0 ? keys_.span : options_.layers),
       ln_f_("ln_f", options_.width, options_.norm_eps),
@@ -83,7 +84,7 @@ Cmollm::Cmollm(const Gpt2Options& options, const CmollmKeys& keys, const Regions
   }
   spans_.reserve(static_cast<size_t>(units(options_, keys_)));
   for (int64_t j = 0; pipeline() && j < units(options_, keys_); ++j) {
-    spans_.emplace_back("span." + std::to_string(j) + ".", options_.width, keys_);
+    spans_.emplace_back("span." + std::to_string(j) + ".", options_.width, keys_, copies_);
   }
   set_compute(*this, options_.compute);
 }
@@ -115,12 +116,18 @@ bool Cmollm::has_causal_mode() const {
   return !averages || keys_.ctx != GateContext::kGlobal;
 }
 
+StreamContext Cmollm::averaging(int64_t sequences, const Tensor& starts) const {
+  StreamContext context;
+  context.mean = [sequences, form = mean_form(keys_), starts](const Var& v) {
+    const bool global = form.kind == MeanForm::Kind::kGlobal;
+    return prefix_mean(v, sequences, form, global ? Tensor() : starts);
+  };
+  return context;
+}
+
 StreamContext Cmollm::whole(const Pass& pass, int64_t unit) {
   const int64_t B = pass.batch.inputs.dim(0);
-  StreamContext context;
-  context.mean = [B, form = mean_form(keys_), starts = pass.batch.document_starts](const Var& v) {
-    return prefix_mean(v, B, form, form.kind == MeanForm::Kind::kGlobal ? Tensor() : starts);
-  };
+  StreamContext context = averaging(B, pass.batch.document_starts);
   if (pass.key == nullptr) {
     context.balance = [](const Var& y, const Var& /*gates*/) { return y; };
     return context;
@@ -152,31 +159,36 @@ Var Cmollm::run_layers(const Var& start, const Pass& pass) {
   return x;
 }
 
-Var Cmollm::run_spans(const Var& start, const Pass& pass) {
-  const int64_t N = keys_.streams, sequences = N * pass.batch.inputs.dim(0);
-  const BlockContext block{
-      [sequences, heads = options_.heads, starts = repeated(pass.batch.document_starts, N)](
-          const Var& qkv) { return attention(qkv, sequences, heads, starts); },
-      [](const Var& v, int /*site*/) { return v; }};
-  Var x = start;
+Var Cmollm::run_spans(Tape* tape, const Pass& pass) {
+  // Of all ranks whose streams lie together. Ids travel to the first span in place of what the
+  // tables make of them, which every rank has.
+  const Tensor ids = copies_.rows_of_all(pass.batch.inputs);
+  const Tensor starts = copies_.rows_of_all(pass.batch.document_starts);
+  const int64_t n = copies_.count(), sequences = n * ids.dim(0);
+  const auto attend = [sequences, heads = options_.heads, all = repeated(starts, n)](const Var& v) {
+    return attention(v, sequences, heads, all);
+  };
+  const BlockContext block{attend, [](const Var& v, int /*site*/) { return v; }};
+  const std::vector<StreamContext> contexts(static_cast<size_t>(n), averaging(ids.dim(0), starts));
+  std::vector<Var> inputs(static_cast<size_t>(n), tables_(tape, ids));
+  Var x;
   for (size_t j = 0; j < spans_.size(); ++j) {
-    const StreamContext context = whole(pass, static_cast<int64_t>(j));
-    const std::vector<StreamContext> contexts(static_cast<size_t>(N), context);
-    x = spans_[j].split(x, contexts);
+    x = spans_[j].split(inputs, contexts);
     const size_t first = j * static_cast<size_t>(span_layers_);
     for (size_t l = first; l < first + static_cast<size_t>(span_layers_) && l < blocks_.size();
          ++l) {
       const auto run = [&layer = blocks_[l], block](const Var& v) { return layer(v, block); };
       x = options_.recompute ? recompute(x, run) : run(x);
     }
-    x = spans_[j].merge(x, context);
+    x = spans_[j].merge(copies_.come_home(x), whole(pass, static_cast<int64_t>(j)));
+    if (j + 1 < spans_.size()) inputs = copies_.spread(x);
   }
   return x;
 }
 
 Var Cmollm::hidden(Tape* tape, const Pass& pass) {
-  const Var x = tables_(tape, pass.batch.inputs);
-  return ln_f_(pipeline() ? run_spans(x, pass) : run_layers(x, pass));
+  return ln_f_(pipeline() ? run_spans(tape, pass)
+                          : run_layers(tables_(tape, pass.batch.inputs), pass));
 }
 
 Var Cmollm::loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) {

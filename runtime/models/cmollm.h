@@ -38,8 +38,8 @@ struct CmollmBlock {
 
 class Cmollm final : public Model {
  public:
-  // Streams of mode ffn lie over the ranks of regions.model. Throws Error (config) as checked(),
-  // and if the keys do not go with the sizes.
+  // Streams lie over the ranks of regions.model; then only one rank that has all of them decodes.
+  // Throws Error (config) as checked(), and if the keys do not go with the sizes.
   Cmollm(const Gpt2Options& options, const CmollmKeys& keys, const Regions& regions = {});
 
   void visit(const std::function<void(Param&)>& f) override;
@@ -78,17 +78,20 @@ class Cmollm final : public Model {
 
   [[nodiscard]] bool pipeline() const { return keys_.mode == StreamMode::kPipeline; }
 
+  // What front-ends average over: whole sequences, `starts` of their documents.
+  [[nodiscard]] StreamContext averaging(int64_t sequences, const Tensor& starts) const;
   [[nodiscard]] StreamContext whole(const Pass& pass, int64_t unit);
   [[nodiscard]] StreamContext cached(DecodeState& state, size_t unit,
                                      std::span<const int64_t> new_tokens) const;
   Var hidden(Tape* tape, const Pass& pass);
   Var run_layers(const Var& start, const Pass& pass);
-  Var run_spans(const Var& start, const Pass& pass);
+  Var run_spans(Tape* tape, const Pass& pass);
   Var decode_layers(const Var& start, std::span<const int64_t> new_tokens, DecodeState& state);
   Var decode_spans(const Var& start, std::span<const int64_t> new_tokens, DecodeState& state);
 
   Gpt2Options options_;
   CmollmKeys keys_;
+  CopyRegion copies_;  // mode pipeline
   Gpt2Tables tables_;
   std::vector<CmollmBlock> layers_;  // mode ffn
   std::vector<Gpt2Block> blocks_;    // mode pipeline

@@ -1,8 +1,10 @@
+#include "core/base/error.h"
 #include "runtime/models/cmollm.h"
 #include "runtime/models/stream_merge.h"
 
 namespace anabranch {
 DecodeState Cmollm::decode_state(int64_t batch, int64_t tokens) const {
+  AB_CHECK(copies_.alone(), "decoding needs all ", keys_.streams, " streams on one rank");
   const int64_t copies = pipeline() ? keys_.streams : 1;
   DecodeState state =
       empty_caches(tables_.tokens.value, options_.layers, copies * batch, tokens, options_.width);
@@ -39,7 +41,7 @@ Var Cmollm::decode_spans(const Var& start, std::span<const int64_t> new_tokens,
   for (size_t j = 0; j < spans_.size(); ++j) {
     std::vector<StreamContext> contexts;
     for (size_t k = 0; k < N; ++k) contexts.push_back(cached(state, j * N + k, new_tokens));
-    x = spans_[j].split(x, contexts);
+    x = spans_[j].split(std::vector<Var>(N, x), contexts);
     const size_t first = j * static_cast<size_t>(span_layers_);
     for (size_t l = first; l < first + static_cast<size_t>(span_layers_) && l < blocks_.size();
          ++l) {

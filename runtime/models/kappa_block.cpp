@@ -114,23 +114,28 @@ GateWeights KappaMixture::gate_weights() const {
           regions.model};
 }
 
-Var KappaMixture::experts_of(const Dispatched& at, const Var& selected) {
+Var KappaMixture::experts_of(const Dispatched& at) {
   const Groups& groups = at.plan.groups;
   const Var rows = grouped_linear(gather_rows(at.rows, at.plan.source), in, groups);
   if (!alpha && !b) return grouped_linear(swiglu(rows), out, groups);
   const Var h =
-      kappa_swiglu(rows, selected, alpha ? &*alpha : nullptr, b ? &*b : nullptr, groups, form());
+      kappa_swiglu(rows, at.values, alpha ? &*alpha : nullptr, b ? &*b : nullptr, groups, form());
   return grouped_linear(h, out, groups);
 }
 
 Var KappaMixture::with_mean_square(const Var& gates, std::optional<Param>& w, double weight,
-                                   const AuxiliaryLosses& losses) {
+                                   const AuxiliaryLosses& losses) const {
   if (!w || weight == 0) return gates;
   // The gradient of a part is summed over the ranks that have the same one, whose micro-batches
-  // are 1 / parts of the step; and its mean is over its own elements.
+  // are 1 / parts of the step, unless it is added for each source; and its mean is over its own
+  // elements.
   const double of_all = static_cast<double>(w->parts * w->shape.count()) /
-                        static_cast<double>(w->global_shape.count());
-  return losses.attach(gates, mean_square(gates.tape(), *w), weight * of_all);
+                        static_cast<double>(w->global_shape.count() * regions.sources());
+  Var y = gates;
+  regions.for_sources(gates.tape(), [&](int /*source*/) {
+    y = losses.attach(y, mean_square(y.tape(), *w), weight * of_all);
+  });
+  return y;
 }
 
 Var KappaMixture::with_losses(const TopKRoute& route, const Var& u, const Var& logits,
@@ -177,13 +182,15 @@ Var KappaMixture::operator()(const Var& u, const KappaContext& context) {
   const Var logits = router(u);
   std::optional<PoolCounts> pool;
   const TopKRoute route = route_of(logits, context, pool);
-  const PendingDispatch rows = dispatch_start(u, route.plan, keys.experts, regions.model);
+  const PendingDispatch rows = dispatch_start(u, route.plan, keys.experts, regions);
   PendingExchange scores;
   if (alpha) scores = dispatch_slots_start(route.selected, rows);
   const Var gates = with_losses(route, u, logits, pool, context);
-  const Dispatched at = dispatch_finish(rows);
-  const Var z = experts_of(at, alpha ? dispatch_slots_finish(scores, at) : Var());
-  const PendingExchange home = return_slots_start(std::span(&z, 1), at);
+  Dispatched at = dispatch_finish(rows);
+  if (alpha) at.values = dispatch_slots_finish(scores, at);
+  std::vector<Var> z;
+  for_parts(at, regions, [&](const Dispatched& part) { z.push_back(experts_of(part)); });
+  const PendingExchange home = return_slots_start(z, at);
   return combine_rows(return_slots_finish(home), gates, route.plan);
 }
 

@@ -119,15 +119,15 @@ struct KappaMixture {
   // Where the pool lies on several ranks, begins to ask them what `pool` then tells.
   TopKRoute route_of(const Var& logits, const KappaContext& context,
                      std::optional<PoolCounts>& pool) const;
-  // What the experts here make of the rows that came for them; selected: the logits of their slots,
-  // which alpha needs.
-  Var experts_of(const Dispatched& at, const Var& selected);
+  // What the experts here make of rows that came for them, whose values are the logits of their
+  // slots, which alpha needs.
+  Var experts_of(const Dispatched& at);
   // The gates, which carry the losses.
   Var with_losses(const TopKRoute& route, const Var& u, const Var& logits,
                   const std::optional<PoolCounts>& pool, const KappaContext& context);
   // weight: of the mean square of all experts' w.
-  static Var with_mean_square(const Var& gates, std::optional<Param>& w, double weight,
-                              const AuxiliaryLosses& losses);
+  Var with_mean_square(const Var& gates, std::optional<Param>& w, double weight,
+                       const AuxiliaryLosses& losses) const;
 };
 
 struct KappaBlock {

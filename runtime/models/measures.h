@@ -11,30 +11,36 @@ namespace anabranch {
 
 // Sums over the micro-batches of a step, in places that the model lays out for itself. The trainer
 // clears them, and adds them up over the ranks before the model reads them. Only training writes,
-// and not when a layer runs a second time in backward.
+// and not when a layer runs a second time in backward. With lanes (parallel/lanes.h) each has all
+// places, and the first gets their sum.
 class Measures {
  public:
   // The last `detail` places are left alone in steps that are not reported.
-  explicit Measures(size_t places, size_t detail = 0)
-      : sums_(places + detail, 0.0), always_(places) {}
+  explicit Measures(size_t places, size_t detail = 0, size_t lanes = 1)
+      : sums_(lanes * (places + detail), 0.0),
+        places_(places + detail),
+        always_(lanes > 1 ? sums_.size() : places) {}
 
-  void add(size_t place, double value) { sums_.at(place) += value; }
+  void add(size_t place, double value) { sums_.at(lane_ * places_ + place) += value; }
 
-  [[nodiscard]] size_t places() const { return sums_.size(); }
+  [[nodiscard]] size_t places() const { return places_; }
 
   [[nodiscard]] double at(size_t place) const { return sums_.at(place); }
 
-  // Those that this step fills.
+  // Those that this step fills, or all of all lanes, one after the other.
   [[nodiscard]] std::span<double> sums() {
     return {sums_.data(), detailed ? sums_.size() : always_};
   }
+
+  // Which lane is added to.
+  void set_lane(int lane) { lane_ = static_cast<size_t>(lane); }
 
   // Whether this step's figures are reported: what costs time is only measured then.
   bool detailed = false;
 
  private:
   std::vector<double> sums_;
-  size_t always_;
+  size_t places_, always_, lane_ = 0;
 };
 
 // One reported figure. The metric says which of layer and part it has; else they are 0.

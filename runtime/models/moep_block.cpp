@@ -15,6 +15,7 @@
 #include "core/tensor/element.h"
 #include "parallel/collectives.h"
 #include "parallel/dispatch.h"
+#include "parallel/pool_choice.h"
 #include "parallel/pool_rows.h"
 
 namespace anabranch {
@@ -154,13 +155,9 @@ MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& 
 }
 
 ExpertChoice MoepBlock::choose_in_pool(const Tensor& scores, const MoepPass& pass) const {
-  const ExpertChoiceRule rule{options_.keys.capacity, options_.pool_sequences() * pass.tokens,
-                              SlotOrder::kTime};
-  if (regions_.pool_size() == 1) return expert_choice(scores, rule);
-  ExpertChoice chosen = expert_choice(rows_of_all(scores, *regions_.pool), rule);
-  const int64_t rows = scores.dim(0);
-  chosen.plan = slots_of(chosen.plan, regions_.pool->rank() * rows, rows);
-  return chosen;
+  const int64_t rows = options_.pool_sequences() * pass.tokens;
+  return anabranch::choose_in_pool(scores, {options_.keys.capacity, rows, SlotOrder::kTime},
+                                   regions_.pool);
 }
 
 MoepBlock::Choice MoepBlock::choose_by_expert(const Var& normed, const Var& scores,
@@ -207,7 +204,11 @@ RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
 }
 
 Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
-  const PendingDispatch going = dispatch_start(x, choice.plan, options_.experts(), regions_.model);
+  // The maps down and up are every rank's, so with sums that ranks do not matter to, these must be
+  // where the rows are at home.
+  const bool at_home = regions_.any_layout;
+  const PendingDispatch going =
+      dispatch_start(at_home ? down_(x) : x, choice.plan, options_.experts(), regions_);
   const bool by_gate = going.route && options_.keys.order == SlotOrder::kAffinity;
   PendingExchange sent_gates;
   if (by_gate)
@@ -215,25 +216,31 @@ Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& 
   const Dispatched at = dispatch_finish(going);
   const Tensor gates =
       by_gate ? dispatch_slots_finish(sent_gates, at).value() : choice.gates.value();
-  const Var low = down_(at.rows);
   std::vector<Var> of_experts;
   Tensor order = at.plan.source.like("moep.order");
-  // An expert without rows runs too: other ranks' parts of its gradients must find this one's.
-  for (size_t i = 0; i < experts_.size(); ++i) {
-    const auto e = static_cast<int64_t>(i);
-    const ExpertRows rows =
-        arrange_rows(at.plan, e, gates, layout(first_expert_ + e, pass), at.group_row);
-    const Var y = experts_[i](gather_rows(low, rows.source), 1, rows.positions, rows.first_key,
-                              rows.last_key);
-    of_experts.push_back(up_(y));
-    order.view(at.plan.groups.begin(e), rows.slots.shape()).copy_from(rows.slots);
-  }
-  if (!at.route) {  // in pieces, as they are: there is nothing to pack
+  for_parts(at, regions_, [&](const Dispatched& part) {
+    const Var low = at_home ? part.rows : down_(part.rows);
+    // An expert without rows runs too: other ranks' parts of its gradients must find this one's.
+    for (size_t i = 0; i < experts_.size(); ++i) {
+      const auto e = static_cast<int64_t>(i);
+      const ExpertRows rows =
+          arrange_rows(part.plan, e, gates, layout(first_expert_ + e, pass), part.group_row);
+      const Var y = experts_[i](gather_rows(low, rows.source), 1, rows.positions, rows.first_key,
+                                rows.last_key);
+      of_experts.push_back(at_home ? y : up_(y));
+      std::ranges::transform(
+          rows.slots.span<int32_t>(),
+          order.data<int32_t>() + part.first_slot + part.plan.groups.begin(e),
+          [&](int32_t slot) { return slot + static_cast<int32_t>(part.first_slot); });
+    }
+  });
+  if (!at.route && !at_home) {  // in pieces, as they are: there is nothing to pack
     const Var o = combine_rows(of_experts, choice.gates, in_order(choice.plan, order));
     return ln_post_.add(x, o).norm;
   }
   const PendingExchange home = return_slots_start(of_experts, at, order);
-  const Var o = combine_rows(return_slots_finish(home), choice.gates, choice.plan);
+  const Var z = return_slots_finish(home);
+  const Var o = combine_rows(at_home ? up_(z) : z, choice.gates, choice.plan);
   return ln_post_.add(x, o).norm;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "parallel/regions.h"
+#include "runtime/config/model_config.h"
 #include "runtime/models/auxiliary.h"
 #include "runtime/models/choice_measures.h"
 #include "runtime/models/model.h"
@@ -33,9 +34,7 @@ struct MoepOptions {
   [[nodiscard]] int64_t experts() const { return std::ssize(keys.windows); }
 
   // Sequences that compete: 1 where each sequence is a pool of its own.
-  [[nodiscard]] int64_t pool_sequences() const {
-    return keys.select == Selection::kEcSeq ? 1 : keys.pool_sequences;
-  }
+  [[nodiscard]] int64_t pool_sequences() const { return anabranch::pool_sequences(keys); }
 
   // Experts of a token by token choice.
   [[nodiscard]] int64_t choices() const;

@@ -24,16 +24,19 @@ Gpt2Options checked_streams(const Gpt2Options& options) {
 }  // namespace
 
 ParascaleBlock::ParascaleBlock(const std::string& prefix, const Gpt2Options& o,
-                               const ParascaleKeys& keys)
+                               const ParascaleKeys& keys, const CopyRegion& where)
     : block(prefix, o),
       prefix_k(prefix + "attn.prefix_k.weight", {keys.streams, keys.prefix, o.width},
                Init::normal(kGpt2InitStd)),
       prefix_v(prefix + "attn.prefix_v.weight", prefix_k.shape, Init::normal(kGpt2InitStd)),
-      heads(o.heads) {}
+      heads(o.heads) {
+  where.split(prefix_k);
+  where.split(prefix_v);
+}
 
 Var ParascaleBlock::operator()(const Var& x, int64_t sequences) {
   const auto attend = [this, sequences](const Var& qkv) {
-    if (prefix_k.shape[0] == 1) return attention(qkv, sequences, heads);
+    if (!prefixed()) return attention(qkv, sequences, heads);
     const Var y = attention(with_prefix(qkv, prefix_k, prefix_v, sequences), sequences, heads);
     return without_prefix(y, sequences, prefix_k.shape[1]);
   };
@@ -47,23 +50,24 @@ Var ParascaleBlock::decode(const Var& x, KvCache& cache, std::span<const int64_t
 void ParascaleBlock::fill(KvCache& cache) const {
   const auto sequences = std::ssize(cache.lengths);
   const Tensor& k = prefix_k.value;
-  if (k.empty() || k.dim(0) == 1) return;
+  if (k.empty() || !prefixed()) return;
   Tensor rows = k.like({sequences * k.dim(1), 3 * k.dim(2)}, k.dtype(), "prefix");
   const Tensor none = k.like({0, 3 * k.dim(2)}, k.dtype(), "prefix");
   cpu::with_prefix(rows, none, k, prefix_v.value, sequences);
   cached_attention(rows, cache, heads);
 }
 
-Parascale::Parascale(const Gpt2Options& options, const ParascaleKeys& keys)
+Parascale::Parascale(const Gpt2Options& options, const ParascaleKeys& keys, const Regions& regions)
     : options_(checked_streams(options)),
       keys_(keys),
+      copies_(regions, keys.streams),
       tables_(options_),
       ln_f_("ln_f", options_.width, options_.norm_eps),
       weights_("aggregate.", options_.width, keys.streams, StreamWeights::Form::kSilu),
       head_(tables_.tokens) {
   blocks_.reserve(static_cast<size_t>(options_.layers));
   for (int64_t l = 0; l < options_.layers; ++l) {
-    blocks_.emplace_back("h." + std::to_string(l) + ".", options_, keys_);
+    blocks_.emplace_back("h." + std::to_string(l) + ".", options_, keys_, copies_);
   }
   set_compute(*this, options_.compute);
 }
@@ -83,13 +87,15 @@ Var Parascale::merged(const Var& x) {
 }
 
 Var Parascale::hidden(Tape* tape, const MicroBatch& batch) {
-  const int64_t sequences = keys_.streams * batch.inputs.dim(0);
-  Var x = repeat_streams(tables_(tape, batch.inputs), keys_.streams);
+  // Of all ranks whose copies lie together; every rank has the tables.
+  const Tensor ids = copies_.rows_of_all(batch.inputs);
+  const int64_t sequences = copies_.count() * ids.dim(0);
+  Var x = repeat_streams(tables_(tape, ids), copies_.count());
   for (ParascaleBlock& block : blocks_) {
     const auto run = [&block, sequences](const Var& v) { return block(v, sequences); };
     x = options_.recompute ? recompute(x, run) : run(x);
   }
-  return merged(x);
+  return merged(copies_.come_home(x));
 }
 
 Var Parascale::loss(Tape& tape, const MicroBatch& batch, const StepKey& /*key*/, double scale) {
@@ -105,6 +111,7 @@ Tensor Parascale::logits(const Tensor& ids) {
 }
 
 DecodeState Parascale::decode_state(int64_t batch, int64_t tokens) const {
+  AB_CHECK(copies_.alone(), "decoding needs all ", keys_.streams, " copies on one rank");
   DecodeState state = empty_caches(tables_.tokens.value, options_.layers, keys_.streams * batch,
                                    tokens + keys_.prefix, options_.width);
   for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].fill(state.layers[l]);

@@ -7,9 +7,11 @@
 //   a      = softmax(W_2 silu(W_1 [H_1 | .. | H_P] + b_1) + b_2)
 //   logits = (sum_p ((1 - eps) a_p + eps / P) H_p) E^T
 //
-// P = 1 is GPT-2. Source: Chen et al., "Parallel Scaling Law for Language Models", 2025.
+// P = 1 is GPT-2. Copies may lie on several ranks (copy_region.h), K_p and V_p where copy p is; the
+// rest is on every rank. Source: Chen et al., "Parallel Scaling Law for Language Models", 2025.
 #pragma once
 
+#include "parallel/copy_region.h"
 #include "runtime/config/family_config.h"
 #include "runtime/models/gpt2_block.h"
 #include "runtime/models/head.h"
@@ -23,9 +25,12 @@ struct ParascaleBlock {
   Param prefix_k, prefix_v;  // [P, n, C], not decayed; unused if P = 1
   int64_t heads;
 
-  ParascaleBlock(const std::string& prefix, const Gpt2Options& options, const ParascaleKeys& keys);
+  ParascaleBlock(const std::string& prefix, const Gpt2Options& options, const ParascaleKeys& keys,
+                 const CopyRegion& where);
 
-  // x [P * B * T, C], stream-major.
+  [[nodiscard]] bool prefixed() const { return prefix_k.global_shape[0] > 1; }
+
+  // x [sequences * T, C] of the copies that are here, stream-major.
   Var operator()(const Var& x, int64_t sequences);
   // New tokens after those in `cache`, of P * B sequences.
   Var decode(const Var& x, KvCache& cache, std::span<const int64_t> new_tokens);
@@ -34,7 +39,7 @@ struct ParascaleBlock {
 
   void visit(const auto& f) {
     block.visit(f);
-    if (prefix_k.shape[0] == 1) return;
+    if (!prefixed()) return;
     f(prefix_k);
     f(prefix_v);
   }
@@ -42,9 +47,10 @@ struct ParascaleBlock {
 
 class Parascale final : public Model {
  public:
+  // Copies lie over the ranks of regions.model; then only one rank that has all of them decodes.
   // Throws Error (config) as checked(), or if dropout is asked for: its places are those of one
   // stream.
-  Parascale(const Gpt2Options& options, const ParascaleKeys& keys);
+  Parascale(const Gpt2Options& options, const ParascaleKeys& keys, const Regions& regions = {});
 
   void visit(const std::function<void(Param&)>& f) override;
   Var loss(Tape& tape, const MicroBatch& batch, const StepKey& key, double scale) override;
@@ -68,6 +74,7 @@ class Parascale final : public Model {
 
   Gpt2Options options_;
   ParascaleKeys keys_;
+  CopyRegion copies_;
   Gpt2Tables tables_;
   std::vector<ParascaleBlock> blocks_;
   LayerNorm ln_f_;

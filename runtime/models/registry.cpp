@@ -57,7 +57,7 @@ std::unique_ptr<Model> model_of(const Config& config, int64_t vocabulary, const 
     case ModelType::kCmollm:
       return std::make_unique<Cmollm>(gpt2_options(config, vocabulary), m.cmollm, regions);
     case ModelType::kParascale:
-      return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale);
+      return std::make_unique<Parascale>(gpt2_options(config, vocabulary), m.parascale, regions);
     case ModelType::kKappaMoe:
       return std::make_unique<KappaMoe>(kappa_options(config, vocabulary), m.kappa, regions);
     case ModelType::kMoepMsit:

@@ -174,8 +174,8 @@ Var StreamFfn::of_slices(const Var& s, const Var& g) {
 }
 
 Var StreamFfn::mix(const Var& s, const Var& g, SumType sums) {
-  return mixes_after ? stream_gelu_mix(s, g, streams, stream_bias, sums)
-                     : stream_linear(s, g, streams, stream_bias, order, sums);
+  return mixes_after ? stream_gelu_mix(s, g, streams, stream_bias, sums, region.order())
+                     : stream_linear(s, g, streams, stream_bias, order, sums, region.order());
 }
 
 Var StreamFfn::phi(const Var& mixed) const { return mixes_after ? mixed : gelu(mixed, form); }

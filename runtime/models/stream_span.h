@@ -7,11 +7,13 @@
 //   L     = alpha N sum_k p_k^2,   p the mean of a over a sequence
 //
 // At first F = 0, Proj = I: the span is the mean of its streams. The mean reaches every stream, so
-// none can be starved. Source: the cMoLLM paper, Eq. 10 to 18.
+// none can be starved. Streams may lie on several ranks (copy_region.h), Conv_k where stream k is;
+// the rest is on every rank. Source: the cMoLLM paper, Eq. 10 to 18.
 #pragma once
 
 #include <vector>
 
+#include "parallel/copy_region.h"
 #include "runtime/models/stream_ffn.h"
 #include "runtime/models/stream_merge.h"
 
@@ -35,17 +37,19 @@ struct StreamExpand {
 };
 
 struct StreamSpan {
-  std::vector<StreamExpand> expand;
+  std::vector<StreamExpand> expand;  // of the streams that are here
   StreamWeights weights;
   Linear mix, proj;  // F, without bias; Proj
+  int64_t streams;   // N
   double beta;
 
-  StreamSpan(const std::string& prefix, int64_t width, const CmollmKeys& keys);
+  StreamSpan(const std::string& prefix, int64_t width, const CmollmKeys& keys,
+             const CopyRegion& where);
 
-  // x [rows, C] as N streams [N * rows, C], stream-major. `contexts` has one for each stream: what
-  // their front-ends average over.
-  Var split(const Var& x, std::span<const StreamContext> contexts);
-  // Those streams as one.
+  // The input [rows, C], once for each stream here, as those streams, stream-major. `contexts` has
+  // one for each: what their front-ends average over.
+  Var split(std::span<const Var> xs, std::span<const StreamContext> contexts);
+  // All N streams [N * rows, C] as one.
   Var merge(const Var& h, const StreamContext& context);
 };
 

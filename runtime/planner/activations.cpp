@@ -61,9 +61,9 @@ StackBill bill_of(const Config& config, const Sizes& s, const Layout& layout, Ro
     case ModelType::kCmollm:
       return config.model.cmollm.mode == StreamMode::kFfn
                  ? cmollm_bill(s, config.model.cmollm, layout)
-                 : pipeline_bill(s, config.model.cmollm);
+                 : pipeline_bill(s, config.model.cmollm, layout);
     case ModelType::kParascale:
-      return parascale_bill(s, config.model.parascale);
+      return parascale_bill(s, config.model.parascale, layout);
     case ModelType::kAltup:
       return altup_bill(s, config.model.altup);
     case ModelType::kMoepMsit:

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/ops/stream_tile.h"
+#include "parallel/division.h"
+#include "parallel/stream_region.h"
 #include "runtime/config/model_config.h"
 
 namespace anabranch {
@@ -55,9 +57,27 @@ void add_stream_region(LayerBill& layer, const Sizes& s, const CmollmKeys& keys,
   layer.kept += layer.regions;
   const bool slice = layout.streams == StreamLayout::kSlice;
   // What is gathered backward, and partial sums of ds: of a chunk at a time.
-  constexpr double kChunks = 4;
-  layer.backward += m * (s.act(slice ? s.C : s.F) + s.sum(s.C)) / kChunks + s.sum(N);
+  const auto chunks = static_cast<double>(chunk_count(static_cast<int64_t>(s.rows)));
+  layer.backward += m * (s.act(slice ? s.C : s.F) + s.sum(s.C)) / chunks + s.sum(N);
 }
+
+// What the fullest rank runs of copies of the input: some of them, of the sequences of all ranks.
+struct Copies {
+  double here = 0;
+  Sizes joint;  // of those sequences, once
+  Sizes all;    // and of the copies here
+
+  Copies(const Sizes& s, int64_t copies, const Layout& layout)
+      : here(static_cast<double>(Division{copies, layout.mesh.model}.count(0))),
+        joint(of(s, layout.mesh.model)),
+        all(of(joint, here)) {}
+
+  static Sizes of(Sizes s, double times) {
+    s.rows *= times;
+    s.sequences *= times;
+    return s;
+  }
+};
 
 // A block of a row's dense part in MoEP-MSIT, or of an expert: `C` wide on `rows` rows.
 double window_block(double rows, double C, double F, double H, double b, double a) {
@@ -98,37 +118,36 @@ StackBill cmollm_bill(const Sizes& s, const CmollmKeys& keys, const Layout& layo
   return stack;
 }
 
-StackBill pipeline_bill(const Sizes& s, const CmollmKeys& keys) {
+StackBill pipeline_bill(const Sizes& s, const CmollmKeys& keys, const Layout& layout) {
   const double N = static_cast<double>(keys.streams);
-  Sizes all = s;  // streams are sequences of their own
-  all.rows *= N;
-  StackBill stack = gpt2_bill(all);
+  const Copies copies(s, keys.streams, layout);
+  StackBill stack = gpt2_bill(copies.all);
   stack.behind = 0;
   const int64_t each = keys.span > 0 ? keys.span : s.layers;
   const auto spans = static_cast<double>((s.layers + each - 1) / each);
   // Expansion: its parts, joined; merging: the last layer's output, folded, and what weighs it.
-  const double expand = s.act(2 * N * s.C) + N * front_end(s, keys);
+  const double expand = copies.all.act(2 * s.C) + copies.here * front_end(copies.joint, keys);
   const double merge = s.act(2 * N * s.C + 7 * s.C) + s.sum(2 * N);
-  stack.before = spans * (expand + s.act(s.C)) + (spans - 1) * merge;
+  stack.before = spans * (expand + copies.joint.act(s.C)) + (spans - 1) * merge;
   stack.behind = merge;
   add_ends(stack, s, 2);
   return stack;
 }
 
-StackBill parascale_bill(const Sizes& s, const ParascaleKeys& keys) {
+StackBill parascale_bill(const Sizes& s, const ParascaleKeys& keys, const Layout& layout) {
   const double P = static_cast<double>(keys.streams);
-  Sizes all = s;
-  all.rows *= P;
+  const Copies copies(s, keys.streams, layout);
+  const Sizes& all = copies.all;
   StackBill stack = gpt2_bill(all);
   stack.behind = 0;
   if (keys.streams > 1) {
     // q k v again behind their prefixes, and what attention gives with and without them.
-    const double prefix = P * s.sequences * static_cast<double>(keys.prefix);
+    const double prefix = all.sequences * static_cast<double>(keys.prefix);
     for (LayerBill& layer : stack.layers) {
       layer.kept += all.act(4 * s.C) + prefix * (4 * s.C * s.b + s.H * s.a);
     }
-    stack.before += s.act(s.C);
-    stack.behind += all.act(3 * s.C) + all.sum(2) + s.act(3 * s.C) + s.sum(2 * P);
+    stack.before += copies.joint.act(s.C);
+    stack.behind += s.act(3 * P * s.C) + s.sum(2 * P) + s.act(3 * s.C) + s.sum(2 * P);
   }
   add_ends(stack, s, 2);
   return stack;

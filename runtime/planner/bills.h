@@ -48,8 +48,8 @@ struct Routed {
 
 StackBill gpt2_bill(const Sizes& s);
 StackBill cmollm_bill(const Sizes& s, const CmollmKeys& keys, const Layout& layout);
-StackBill pipeline_bill(const Sizes& s, const CmollmKeys& keys);
-StackBill parascale_bill(const Sizes& s, const ParascaleKeys& keys);
+StackBill pipeline_bill(const Sizes& s, const CmollmKeys& keys, const Layout& layout);
+StackBill parascale_bill(const Sizes& s, const ParascaleKeys& keys, const Layout& layout);
 StackBill altup_bill(const Sizes& s, const AltupKeys& keys);
 StackBill moep_bill(const Sizes& s, const MoepKeys& keys, const Routed& routed);
 StackBill kappa_bill(const Sizes& s, const KappaKeys& keys, const Routed& routed);

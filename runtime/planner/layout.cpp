@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "parallel/division.h"
-#include "runtime/config/number.h"
 #include "runtime/config/validate.h"
 #include "runtime/config/validate_parallel.h"
 
@@ -43,15 +41,11 @@ std::string reason(const Config& config, int ranks, int model, MeshShape& mesh) 
 
 void add(std::vector<LayoutChoice>& to, const Config& config, int ranks, int model,
          StreamLayout streams) {
-  Config trial = config;
-  trial.parallel.model.value = model;
-  const bool slice = streams == StreamLayout::kSlice;
-  trial.parallel.stream_layout = slice ? StreamLayoutChoice::kSlice : StreamLayoutChoice::kGather;
   LayoutChoice choice;
   choice.layout.mesh = {ranks % model == 0 ? ranks / model : 0, model, 1};
   choice.layout.streams = streams;
   choice.layout.has_streams = has_streams(config.model) && model > 1;
-  choice.refused = reason(trial, ranks, model, choice.layout.mesh);
+  choice.refused = reason(laid_out(config, choice.layout), ranks, model, choice.layout.mesh);
   const bool said = !to.empty() && !choice.refused.empty() && to.back().refused == choice.refused;
   if (said) return;  // of the other layout of streams
   if (choice.refused.empty() && ranks > 1) {
@@ -59,25 +53,6 @@ void add(std::vector<LayoutChoice>& to, const Config& config, int ranks, int mod
     choice.layout.zero = true;
   }
   to.push_back(choice);
-}
-
-bool begins(const std::string& text, const std::string& word) { return text.rfind(word, 0) == 0; }
-
-bool ends(const std::string& text, const std::string& word) {
-  return text.size() >= word.size() &&
-         text.compare(text.size() - word.size(), word.size(), word) == 0;
-}
-
-// "3" of "h.0.experts.3.ffn.in.weight"; -1 if there is none.
-int64_t expert_of(const std::string& name) {
-  const std::string word = ".experts.";
-  const size_t at = name.find(word);
-  if (at == std::string::npos) return -1;
-  const size_t begin = at + word.size(), end = name.find('.', begin);
-  int64_t expert = -1;
-  const bool reads =
-      end != std::string::npos && parse_number(name.substr(begin, end - begin), expert);
-  return reads ? expert : -1;
 }
 
 }  // namespace
@@ -103,37 +78,13 @@ std::vector<LayoutChoice> layouts(const Config& config, const Cluster& cluster) 
   return all;
 }
 
-SplitRule split_rule(const Param& w, const Config& config, const Layout& layout) {
-  if (layout.mesh.model == 1) return {};
+Config laid_out(const Config& config, const Layout& layout) {
+  Config laid = config;
+  laid.parallel.model.value = layout.mesh.model;
   const bool slice = layout.streams == StreamLayout::kSlice;
-  switch (config.model.type) {
-    case ModelType::kCmollm:
-      if (!layout.has_streams) return {};
-      if (ends(w.name, ".ffn.streams.weight") || ends(w.name, ".ffn.streams.bias")) {
-        const int axis = slice ? 1 : 0;
-        return {axis, w.global_shape[axis]};
-      }
-      if (slice && ends(w.name, ".ffn.down.weight")) return {1, w.global_shape[1]};
-      return {};
-    case ModelType::kKappaMoe:
-      if (w.name.find(".experts.") == std::string::npos) return {};
-      return {0, w.global_shape[0]};
-    case ModelType::kMoepMsit: {
-      const int64_t expert = begins(w.name, "h.") ? expert_of(w.name) : -1;
-      if (expert < 0) return {};
-      return {-1, std::ssize(config.model.moep.windows), expert};
-    }
-    default:
-      return {};
-  }
-}
-
-int64_t part_count(const Param& w, const SplitRule& rule, const Layout& layout) {
-  const int64_t whole = w.global_shape.count();
-  if (!rule.split()) return whole;
-  const Division division{rule.parts, layout.mesh.model};
-  if (rule.one_of >= 0) return rule.one_of < division.count(0) ? whole : 0;  // rank 0 is fullest
-  return whole / w.global_shape[rule.axis] * division.count(0);
+  laid.parallel.stream_layout = slice ? StreamLayoutChoice::kSlice : StreamLayoutChoice::kGather;
+  laid.parallel.zero = layout.zero ? 1 : 0;
+  return laid;
 }
 
 }  // namespace anabranch

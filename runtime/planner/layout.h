@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/param.h"
 #include "parallel/mesh.h"
 #include "parallel/regions.h"
 #include "runtime/config/config.h"
@@ -41,19 +40,7 @@ struct LayoutChoice {
 // Throws Error (config) if the batch does not divide among so many ranks.
 std::vector<LayoutChoice> layouts(const Config& config, const Cluster& cluster);
 
-// Which axis of a parameter ranks of the `model` axis have parts of; -1: each has all of it. Whole
-// parameters of single experts are one of `parts`.
-struct SplitRule {
-  int axis = -1;
-  int64_t parts = 1;    // that lie over the ranks
-  int64_t one_of = -1;  // this parameter is that part, whole
-
-  [[nodiscard]] bool split() const { return axis >= 0 || one_of >= 0; }
-};
-
-SplitRule split_rule(const Param& w, const Config& config, const Layout& layout);
-
-// Elements of a parameter that the fullest rank has.
-int64_t part_count(const Param& w, const SplitRule& rule, const Layout& layout);
+// The configuration of a run on such a layout.
+Config laid_out(const Config& config, const Layout& layout);
 
 }  // namespace anabranch

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "core/base/error.h"
 #include "runtime/config/number.h"
 #include "runtime/config/section_reader.h"
+#include "runtime/config/value_text.h"
 
 namespace anabranch {
 namespace {
@@ -81,24 +81,13 @@ void check_machine(const Machine& m, const std::string& file) {
   refuse(problems);
 }
 
-// Text in double quotes; what files say of sources is plain words.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
 // Writes the fields of a section, two spaces a level.
 class Writer {
  public:
   explicit Writer(int depth = 0) : indent_(static_cast<size_t>(2 * depth), ' '), depth_(depth) {}
 
   void operator()(const char* key, Figure& f) {
-    if (f == Figure{}) return;
-    line(key, "{value: " + number_text(f.value) + ", source: " + quoted(f.source) + "}");
+    if (f != Figure{}) line(key, flow_text(f));
   }
 
   template <class S>
@@ -108,21 +97,14 @@ class Writer {
     text += indent_ + key + ":\n" + inner.text;
   }
 
-  void operator()(const char* key, int64_t& field, int64_t, int64_t, const char*) {
-    line(key, std::to_string(field));
+  template <class T>
+  void operator()(const char* key, T& field, T /*min*/, T /*max*/, const char* /*help*/) {
+    line(key, value_text(field));
   }
 
-  void operator()(const char* key, double& field, double, double, const char*) {
-    line(key, number_text(field));
-  }
-
-  void operator()(const char* key, std::string& field, const char*) { line(key, quoted(field)); }
-
-  template <class E>
-  requires std::is_enum_v<E>
-
-  void operator()(const char* key, E& field, const char*) {
-    line(key, std::string(words_of(E{})[static_cast<size_t>(field)]));
+  template <class T>
+  void operator()(const char* key, T& field, const char* /*help*/) {
+    line(key, value_text(field));
   }
 
   template <class S>

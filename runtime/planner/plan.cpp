@@ -15,13 +15,11 @@ namespace anabranch {
 namespace {
 
 // A figure with few digits, for sentences.
-std::string figure(double value, const char* format = "%.3g") {
+std::string figure(double value) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), format, value);
+  std::snprintf(text.data(), text.size(), "%.3g", value);
   return text.data();
 }
-
-std::string gib(double bytes) { return figure(bytes / 0x1p30, "%.1f") + " GiB"; }
 
 std::string milliseconds(double seconds) { return figure(1e3 * seconds) + " ms"; }
 
@@ -122,7 +120,7 @@ class Planner {
 
  private:
   void fill(LayoutPlan& p, const Plan& plan) {
-    const WeightBytes weights = weight_bytes(*model_, config_, p.layout);
+    const WeightBytes weights = weight_bytes(config_, vocabulary_, p.layout);
     p.memory = rank_memory(weights, config_, vocabulary_, p.layout);
     const double host = machine_.device.kind == DeviceKind::kCpu ? p.memory.save : 0;
     p.fits = std::max(p.memory.total(), p.memory.reserved()) + host <= plan.device_memory;
@@ -176,11 +174,11 @@ const LayoutPlan* Plan::best() const {
 RankMemory rank_memory(const WeightBytes& weights, const Config& config, int64_t vocabulary,
                        const Layout& layout) {
   RankMemory memory;
-  memory.weights = weights.values;
-  memory.masters = weights.masters;
-  memory.gradients = weights.gradients;
-  memory.moments = weights.moments;
-  memory.save = weights.save;
+  memory.weights = weights.need.weights - weights.need.masters;
+  memory.masters = weights.need.masters;
+  memory.gradients = weights.need.gradients;
+  memory.moments = weights.need.moments;
+  memory.save = weights.need.save;
   const ActivationBytes even = activation_bytes(config, vocabulary, layout);
   memory.activations = even.peak;
   memory.regions = even.regions;

@@ -1,9 +1,12 @@
 #include "runtime/planner/step_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "parallel/division.h"
+#include "parallel/stream_region.h"
+#include "runtime/config/validate_parallel.h"
 
 namespace anabranch {
 namespace {
@@ -12,8 +15,6 @@ namespace {
 constexpr double kAttentionWork = 3.5;
 // Times that what a forward keeps is read or written in a step, outside of products.
 constexpr double kTouches = 4;
-// Chunks of a stream region: of its communication, this part of one has nothing to hide behind.
-constexpr double kChunks = 4;
 
 double real(int64_t n) { return static_cast<double>(n); }
 
@@ -45,6 +46,27 @@ Product spread(Product p, const Layout& layout, int64_t streams, int64_t experts
       p.rows *= m;
       p.count = p.count / experts * here;
     }
+  }
+  return p;
+}
+
+// Rows of copies of the input on the fullest rank, over those of as many sequences alone.
+double copies_share(const Layout& layout, int64_t copies) {
+  const int m = layout.mesh.model;
+  return real(Division{copies, m}.count(0) * m) / real(copies);
+}
+
+// The same of a model that runs copies of its input: fewer of them, of the rows of all ranks. They
+// are weighed and merged at home, where the head is.
+Product spread_copies(Product p, const Layout& layout, int64_t copies) {
+  const int m = layout.mesh.model;
+  const bool home = p.role == ProductRole::kHead || p.name.rfind("merge", 0) == 0;
+  if (m == 1 || copies == 1 || home) return p;
+  if (p.role == ProductRole::kFrontEnd) {  // matrices of each copy
+    p.rows *= m;
+    p.count = p.count / copies * Division{copies, m}.count(0);
+  } else {
+    p.rows = std::llround(real(p.rows) * copies_share(layout, copies));
   }
   return p;
 }
@@ -88,6 +110,7 @@ double last_bucket(const std::vector<TimedTransfer>& all, const WeightBytes& wei
 ComputeSeconds compute_seconds(const Products& products, const ActivationBytes& activations,
                                const Config& config, const Layout& layout, const Place& place) {
   const ModelConfig& model = config.model;
+  const int64_t copies = input_copies(model);
   const int64_t streams = model.cmollm.streams;
   const int64_t experts =
       model.type == ModelType::kKappaMoe ? model.kappa.experts : std::ssize(model.moep.windows);
@@ -100,9 +123,10 @@ ComputeSeconds compute_seconds(const Products& products, const ActivationBytes& 
   const auto b = real(static_cast<int64_t>(size_of(place.type)));
   const auto a = real(static_cast<int64_t>(size_of(wide)));
   ComputeSeconds seconds;
+  seconds.chunks = real(chunk_count(config.train.micro_batch * model.context));
   double products_forward = 0, logits = 0;
   for (const Product& whole : products.linear) {
-    const Product p = spread(whole, layout, streams, experts);
+    const Product p = spread_copies(spread(whole, layout, streams, experts), layout, copies);
     const double speed = rate(p.wide ? wide : place.type), calls = real(p.count) * call;
     const double once = direction_seconds(p, b, a, false, speed, memory);
     const double all = 2 * once + direction_seconds(p, b, a, true, speed, memory) + 3 * calls;
@@ -116,7 +140,8 @@ ComputeSeconds compute_seconds(const Products& products, const ActivationBytes& 
   const double attention = place.machine.attention_rate(place.type, place.ranks_per_host);
   double attention_forward = 0;
   for (const AttentionProduct& p : products.attention) {
-    attention_forward += 2 * p.macs() / attention + real(p.count) * call;
+    const double macs = p.macs() * (copies > 1 ? copies_share(layout, copies) : 1);
+    attention_forward += 2 * macs / attention + real(p.count) * call;
   }
   seconds.attention = kAttentionWork * attention_forward;
   const double touched = kTouches * activations.forwarded / memory;
@@ -159,9 +184,11 @@ void add_waiting(StepSeconds& step, const std::vector<TimedTransfer>& transfers,
                    left(sum_of(transfers, Moment::kWeights), compute.forward,
                         longest_call(transfers, Moment::kWeights));
   const double streams = sum_of(transfers, Moment::kStreams);
-  step.regions = left(streams, compute.streams * real(accumulation) * (kChunks - 1) / kChunks,
-                      streams / kChunks) +
-                 sum_of(transfers, Moment::kExperts);
+  // Of the chunks of a region one has nothing to hide behind.
+  step.regions =
+      left(streams, compute.streams * real(accumulation) * (compute.chunks - 1) / compute.chunks,
+           streams / compute.chunks) +
+      sum_of(transfers, Moment::kExperts);
   step.control = sum_of(transfers, Moment::kControl);
 }
 

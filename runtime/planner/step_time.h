@@ -31,6 +31,7 @@ struct ComputeSeconds {
   double products = 0, attention = 0, rest = 0;  // forward and backward
   double forward = 0;                            // of them
   double streams = 0;                            // products of stream regions
+  double chunks = 1;                             // of a region
 
   [[nodiscard]] double total() const { return products + attention + rest; }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "parallel/pool_choice.h"
+#include "runtime/config/validate_parallel.h"
 #include "runtime/models/registry.h"
 #include "runtime/planner/activations.h"
 
@@ -45,7 +47,7 @@ class Sum {
   void region(const char* name, Moment moment, CollectiveKind kind, double bytes, double layers,
               bool forward) {
     const double again = forward && config_.model.recompute ? 2 : 1;
-    if (bytes > 0) {
+    if (bytes > 0 && layers > 0) {
       all.push_back({name, moment, kind, MeshAxis::kModel, bytes, again * layers * times_});
     }
   }
@@ -66,6 +68,23 @@ class Sum {
     region("gradients of gates", Moment::kStreams, kScatter, M * N * a, L, false);
   }
 
+  // Of a pipeline's spans, or of copies of the whole model.
+  void copies(int64_t copies) {
+    const ModelConfig& model = config_.model;
+    const int64_t span = model.type == ModelType::kCmollm ? model.cmollm.span : 0;
+    const double spans = span > 0 ? std::ceil(real(model.layers) / real(span)) : 1;
+    const double C = real(model.width), M = layout_.mesh.model * rows;
+    const double home = rows * real(copies) * C * b, ids = config_.data.document_mask ? 2 : 1;
+    constexpr auto kMoment = Moment::kExperts;
+    constexpr auto kGather = CollectiveKind::kAllGather;
+    constexpr auto kScatter = CollectiveKind::kReduceScatterSum;
+    region("ids to copies", kMoment, kGather, M * 4, ids, false);
+    region("rows to copies", kMoment, kGather, M * C * b, spans - 1, false);
+    region("results of copies", kMoment, CollectiveKind::kAllToAll, home, spans, false);
+    region("gradients of copies' results", kMoment, CollectiveKind::kAllToAll, home, spans, false);
+    region("gradients of copies' rows", kMoment, kScatter, M * C * a, spans - 1, false);
+  }
+
   void experts(double layers) {
     const double m = layout_.mesh.model, C = real(config_.model.width);
     const double whole = m / (m - 1);  // of a buffer that is received in part
@@ -79,14 +98,24 @@ class Sum {
     region("gradients of rows", Moment::kExperts, kKind, visits, layers, false);
   }
 
-  // Expert choice looks at the scores of a whole pool, wherever its experts are.
+  // Expert choice compares the scores of a whole pool, wherever its experts are.
   void choice() {
-    const double pool = layout_.mesh.pool;
-    const double E = real(std::ssize(config_.model.moep.windows));
-    const double again = config_.model.recompute ? 2 : 1;
-    all.push_back({"scores of the pool", Moment::kExperts, CollectiveKind::kAllGather,
-                   MeshAxis::kPool, pool * rows * E * a,
-                   again * times_ * real(config_.model.layers)});
+    const auto each = static_cast<int64_t>(rows);
+    const PoolScores pool{each * layout_.mesh.pool, std::ssize(config_.model.moep.windows),
+                          layout_.mesh.pool, accumulator_of(compute_type(config_.train.precision))};
+    const double calls = (config_.model.recompute ? 2 : 1) * times_ * real(config_.model.layers);
+    const auto add = [&](const char* name, CollectiveKind kind, int64_t bytes, double times) {
+      all.push_back({name, Moment::kExperts, kind, MeshAxis::kPool, real(bytes), times});
+    };
+    constexpr auto kGather = CollectiveKind::kAllGather;
+    const int64_t count = size_of(DType::kI64);
+    if (pool.method() == PoolMethod::kGather) {
+      return add("scores of the pool", kGather, pool.rows * pool.experts * size_of(pool.type),
+                 calls);
+    }
+    add("counts of scores", CollectiveKind::kAllReduceSum,
+        count * (pool.experts << pool.digit_bits()), calls * real(pool.digits()));
+    add("counts of equal scores", kGather, count * pool.experts * pool.ranks, calls);
   }
 
   std::vector<Transfer> all;
@@ -148,6 +177,7 @@ std::vector<Transfer> transfers(const Config& config, const WeightBytes& weights
   sum.reduce("of data ranks", MeshAxis::kData, layout.mesh.data, weights.data);
   const ModelConfig& model = config.model;
   if (layout.has_streams) sum.streams();
+  if (layout.mesh.model > 1 && input_copies(model) > 1) sum.copies(input_copies(model));
   const bool chooses =
       model.type == ModelType::kMoepMsit && model.moep.select != Selection::kTokenChoice;
   if (layout.mesh.pool > 1 && chooses) sum.choice();

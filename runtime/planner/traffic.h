@@ -28,7 +28,7 @@ enum class Moment : uint8_t {
   kGradients,  // behind the last backward of a step
   kWeights,    // updated ones, behind the next forward
   kStreams,    // chunk by chunk, behind the products of the region
-  kExperts,    // nothing runs beside it
+  kExperts,    // nothing runs beside it; copies of the input too
   kControl     // small sums at a step's end
 };
 
@@ -54,8 +54,9 @@ struct Transfer {
 //   zero 1      reduce-scatter of gradients, all-gather of what ops read
 //   streams     gather: u, g in; U (fp32) out; backward dU in; ds (fp32), dg out. slice: Y, dY
 //               for U, dU
+//   copies      ids in, rows to spans behind the first; copies of a row home; mirrored, ds (fp32)
 //   experts     a row once to each rank with one of its experts, z of each slot back; mirrored
-//   choice      expert choice gathers its scores over the pool
+//   choice      expert choice gathers its scores over the pool, or counts them (pool_choice.h)
 //
 // Recomputation runs the forward's again.
 std::vector<Transfer> transfers(const Config& config, const WeightBytes& weights,

@@ -7,7 +7,7 @@
 #   tests/bench/families.sh --json DATA [STEPS] [SEEDS]   one object with every seed's loss
 #
 # DATA is a data set, the quick start's runs/quickstart/data for example. What it is doing goes to the
-# error stream. PROGRAM is the built program.
+# error stream. PROGRAM is as in shared.sh.
 set -euo pipefail
 usage='usage: families.sh [--json] DATA [STEPS] [SEEDS]'
 json=
@@ -18,9 +18,8 @@ fi
 data=${1:?$usage}
 steps=${2:-300}
 seeds=${3:-3}
-program=${PROGRAM:-build/release/anabranch}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# shellcheck source=tests/bench/shared.sh
+. "$(dirname "$0")/shared.sh"
 
 cat > "$folder/base.yaml" << YAML
 data: {path: "$data"}
@@ -30,16 +29,11 @@ optim: {lr: 3e-3, warmup_steps: $((steps < 30 ? steps : 30))}
 metrics: {listen: "off"}
 YAML
 
-# Runs the program; what it says is shown only if it fails.
-quietly() {
-  "$program" "$@" 2> "$folder/log" || { cat "$folder/log" >&2; exit 1; }
-}
-
 # A number of `config check --json`.
-figure() { sed -n "s/^ *\"$1\": \([0-9]*\),\{0,1\}\$/\1/p" "$folder/cost"; }
+cost() { figure "$1" "$folder/cost"; }
 
 # Mean and standard deviation of the lines of a file.
-spread() {
+mean_sd() {
   awk '{ v[NR] = $1; s += $1 }
     END { m = s / NR; for (i in v) q += (v[i] - m) ^ 2
           printf "%.4f %.4f", m, (NR > 1 ? sqrt(q / (NR - 1)) : 0) }' "$1"
@@ -65,27 +59,27 @@ family() {
   local name=$1 seed sets=() losses=$folder/$1.losses mean deviation
   shift
   for key in "$@"; do sets+=(--set "$key"); done
-  quietly config check "$folder/base.yaml" --json "${sets[@]}" > "$folder/cost"
+  quietly "$program" config check "$folder/base.yaml" --json "${sets[@]}" > "$folder/cost"
   for seed in $(seq "$seeds"); do
     echo "families: run $((++done_runs)) of $((${#families[@]} * seeds)): $name, seed $seed" >&2
-    quietly train "$folder/base.yaml" --set "run.dir=$folder/$name-$seed" \
+    quietly "$program" train "$folder/base.yaml" --set "run.dir=$folder/$name-$seed" \
       --set "run.seed=$seed" "${sets[@]}" > /dev/null
     grep -h '"validation_loss"' "$folder/$name-$seed/metrics.jsonl" | tail -1 |
       sed 's/.*"validation_loss":\([0-9.]*\).*/\1/' >> "$losses"
     rm -r "${folder:?}/$name-$seed"
   done
-  read -r mean deviation <<< "$(spread "$losses")"
+  read -r mean deviation <<< "$(mean_sd "$losses")"
   if [ -n "$json" ]; then
     [ -n "$first" ] || printf ',\n'
     printf '    {"family": "%s", "parameters": %s, "non_embedding_parameters": %s,\n' \
-      "$name" "$(figure parameters)" "$(figure non_embedding_parameters)"
+      "$name" "$(cost parameters)" "$(cost non_embedding_parameters)"
     printf '     "linear_macs": %s, "front_end_macs": %s, "attention_macs": %s,\n' \
-      "$(figure linear_macs)" "$(figure front_end_macs)" "$(figure attention_macs)"
+      "$(cost linear_macs)" "$(cost front_end_macs)" "$(cost attention_macs)"
     printf '     "mean": %s, "sd": %s, "losses": [%s]}' \
       "$mean" "$deviation" "$(paste -sd, "$losses")"
   else
-    echo "| $name | $(figure parameters) | $(figure linear_macs) | $(figure front_end_macs) |" \
-      "$(figure attention_macs) | $mean +- $deviation |"
+    echo "| $name | $(cost parameters) | $(cost linear_macs) | $(cost front_end_macs) |" \
+      "$(cost attention_macs) | $mean +- $deviation |"
   fi
   first=
 }

@@ -13,12 +13,11 @@ set -euo pipefail
 model=${1:?usage: moe.sh moep|mixtral [fp32|bf16] [PAIRS]}
 precision=${2:-fp32}
 pairs=${3:-3}
-program=${PROGRAM:-build/release/anabranch}
 python=${PYTHON:-python3}
 read -ra launch <<< "${LAUNCH:-taskset -c 0,1}"
 peers=$(dirname "$0")/peers
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# shellcheck source=tests/bench/shared.sh
+. "$(dirname "$0")/shared.sh"
 
 sets=(train.precision="$precision" parallel.threads=2)
 case $model in
@@ -41,8 +40,8 @@ echo '{}' > "$folder/empty.yaml"
 for pair in $(seq "$pairs"); do
   "${launch[@]}" "$program" bench step "$folder/empty.yaml" "${arguments[@]}" --vocab 16384 \
     --warmup 1 --steps 3 --json > "$folder/ours-$pair.json"
-  "${launch[@]}" "$python" "$peer" --threads 2 --dtype "$precision" --steps 3 --json \
-    > "$folder/peer-$pair.json" 2> "$folder/log" || { cat "$folder/log" >&2; exit 1; }
+  quietly "${launch[@]}" "$python" "$peer" --threads 2 --dtype "$precision" --steps 3 --json \
+    > "$folder/peer-$pair.json"
 done
 "$python" - "$folder" "$pairs" << 'EOF'
 import json, pathlib, statistics, sys

@@ -15,11 +15,9 @@ if [ "${1:-}" = --json ]; then
 fi
 ranks=${1:-1 2}
 steps=${2:-7}
-program=${PROGRAM:-build/release/anabranch}
 hosts=${HOSTS:-1}
-read -ra mpirun <<< "${MPIRUN:-mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np}"
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# shellcheck source=tests/bench/shared.sh
+. "$(dirname "$0")/shared.sh"
 
 sizes='layers: 4, width: 192, heads: 4, context: 128'
 declare -A models=(
@@ -33,12 +31,6 @@ model: {${models[$name]}}
 train: {batch_tokens: 2048, micro_batch: 8}
 YAML
 done
-
-# A number of a JSON document: the first of that name.
-figure() { sed -n "s/^ *\"$1\": \([0-9.e+-]*\),\{0,1\}\$/\1/p" "$2" | head -1; }
-
-# What the program says is shown only if it fails.
-quietly() { "$@" 2> "$folder/log" || { cat "$folder/log" >&2; exit 1; }; }
 
 [ -n "$json" ] || printf '%-8s%6s%6s%14s%14s%9s\n' model ranks hosts 'predicted ms' 'measured ms' off
 for n in $ranks; do

@@ -159,6 +159,17 @@ TEST_F(BenchTest, StepTakesTurnsWithAnotherConfiguration) {
   EXPECT_EQ(run("bench step run.yaml --pairs 6").exit_code, 64);
 }
 
+// Streams that lie on both ranks, by turns with copies of them.
+TEST_F(BenchTest, StepTakesTurnsWithAnotherLayout) {
+  const Json pair = bench(
+      "step run.yaml --vocab 50 --set model.type=cmollm --set parallel.model=2 --pairs 6 --against "
+      "parallel.model=1",
+      kTwoRanks);
+  EXPECT_EQ(pair["macs_ratio"], 1);
+  EXPECT_LT(pair["first"]["parameters"], pair["second"]["parameters"]);
+  expect_positive(pair["time_ratio"], {"median", "low", "high"});
+}
+
 TEST_F(BenchTest, OpsTimesEveryOpInBothTypes) {
   for (const std::string type : {"fp32", "bf16"}) {
     const Json ops = bench("ops run.yaml --vocab 50 --repeats 1 --type " + type);
@@ -202,6 +213,51 @@ TEST_F(BenchTest, CommGivesBothBandwidths) {
   EXPECT_TRUE(hidden.contains("waited_seconds"));
   EXPECT_GE(hidden["hidden"], 0);
   EXPECT_LE(hidden["hidden"], 1);
+}
+
+TEST_F(BenchTest, DispatchTakesTurnsWithAnAllToAll) {
+  const std::string arguments = "dispatch --rows 32 --width 8 --experts 4 --pairs 6";
+  const Json pair = bench(arguments + " --bf16", kTwoRanks);
+  EXPECT_EQ(pair["ranks"], 2);
+  EXPECT_EQ(pair["type"], "bf16");
+  for (const char* side : {"dispatch", "plain"}) {
+    expect_positive(pair[side], {"seconds"});
+    EXPECT_EQ(pair[side]["all_seconds"].size(), 6U);
+    double stages = 0;
+    for (const Json& seconds : pair[side]["stages"]) stages += seconds.get<double>();
+    EXPECT_GT(stages, 0) << side;
+  }
+  EXPECT_EQ(pair["time_ratio"]["pairs"], 6);
+  // A row goes once to a rank; both ranks have the same rows, so a rank gets as much as it makes.
+  EXPECT_GT(pair["bytes_out"], 32 * 8 * 2);
+  EXPECT_LT(pair["bytes_out"], pair["bytes_home"]);
+  EXPECT_GT(pair["bytes_home"], 32 * 8 * 2);
+  const ProgramResult text = run("bench " + arguments, kTwoRanks);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("time ratio"));
+  EXPECT_EQ(run("bench " + arguments).exit_code, 64);  // alone
+  EXPECT_EQ(run("bench dispatch --experts 2 --top-k 3", kTwoRanks).exit_code, 64);
+}
+
+TEST_F(BenchTest, StreamsTimesChunks) {
+  const std::string arguments = "streams --rows 64 --width 8 --streams 3 --rounds 2";
+  for (const std::string layout : {"", " --slice"}) {
+    const Json streams = bench(arguments + layout + " --bf16", kTwoRanks);
+    EXPECT_EQ(streams["hidden"], 32);
+    EXPECT_EQ(streams["layout"], layout.empty() ? "gather" : "slice");
+    ASSERT_EQ(streams["chunkings"].size(), 3U);  // of 64, 32 and 16 rows
+    int64_t chunks = 1;
+    for (const Json& c : streams["chunkings"]) {
+      EXPECT_EQ(c["chunks"], chunks);
+      EXPECT_EQ(c["rows"], 64 / chunks);
+      expect_positive(c, {"seconds", "forward_seconds", "backward_seconds"});
+      chunks *= 2;
+    }
+  }
+  const ProgramResult text = run("bench " + arguments, kTwoRanks);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("as in training"));
+  EXPECT_EQ(run("bench " + arguments).exit_code, 64);  // alone
 }
 
 TEST_F(BenchTest, DataTimesTokenizerTrainingAndLoader) {
@@ -288,7 +344,8 @@ TEST_F(BenchTest, AnInterruptedSaveLeavesNothing) {
 }
 
 TEST_F(BenchTest, EachExplainsItself) {
-  for (const std::string verb : {"step", "ops", "comm", "data", "generate", "save"}) {
+  for (const std::string verb :
+       {"step", "ops", "comm", "data", "dispatch", "generate", "save", "streams"}) {
     const ProgramResult help = run("bench " + verb + " --help");
     EXPECT_EQ(help.exit_code, 0) << verb;
     EXPECT_THAT(help.out, HasSubstr("--json")) << verb;

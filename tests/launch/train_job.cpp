@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -71,15 +72,22 @@ std::vector<std::string> TrainJobs::command(const std::string& run,
 
 std::unique_ptr<test::Process> TrainJobs::start(const std::vector<std::string>& command) {
   const std::string output = path(join("out-", ++started_, ".txt")).string();
-  return std::make_unique<test::Process>(command, output, kMpi);
+  test::Process::Environment all = environment_;
+  all.insert(kMpi.begin(), kMpi.end());
+  return std::make_unique<test::Process>(command, output, all);
 }
 
 std::unique_ptr<test::Process> TrainJobs::train(const std::string& run, int ranks,
                                                 const std::vector<std::string>& arguments) {
-  std::vector<std::string> words;
-  if (ranks > 0) {
-    words = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
-  }
+  if (ranks == 0) return train_by({}, run, arguments);
+  return train_by({"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)},
+                  run, arguments);
+}
+
+std::unique_ptr<test::Process> TrainJobs::train_by(const std::vector<std::string>& launcher,
+                                                   const std::string& run,
+                                                   const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = launcher;
   const std::vector<std::string> program = command(run, arguments);
   words.insert(words.end(), program.begin(), program.end());
   return start(words);
@@ -124,14 +132,33 @@ bool TrainJobs::has_come_to(const std::string& run, int64_t step) const {
   return test::soon([&] { return std::ssize(losses(run)) >= step; });
 }
 
-std::vector<double> TrainJobs::losses(const std::string& run) const {
+void TrainJobs::for_each_line(const std::string& run,
+                              const std::function<void(const nlohmann::json&)>& f) const {
   std::istringstream lines(text_of(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line) && !lines.eof();) f(nlohmann::json::parse(line));
+}
+
+std::vector<double> TrainJobs::losses(const std::string& run) const {
   std::vector<double> all;
-  for (std::string line; std::getline(lines, line) && !lines.eof();) {
-    const auto report = nlohmann::json::parse(line);
+  for_each_line(run, [&](const nlohmann::json& report) {
     if (report.at("type") == "step") all.push_back(report.at("loss"));
-  }
+  });
   return all;
+}
+
+std::map<int64_t, double> TrainJobs::losses_by_step(const std::string& run) const {
+  std::map<int64_t, double> all;
+  for_each_line(run, [&](const nlohmann::json& report) {
+    if (report.at("type") == "step") all[report.at("step").get<int64_t>()] = report.at("loss");
+  });
+  return all;
+}
+
+int64_t TrainJobs::stopped_at(const std::string& run, int rank) const {
+  const std::string log = text_of(join(run, "/log/rank-000", rank, ".log"));
+  const std::regex line("stopped on request at step ([0-9]+)");
+  const std::sregex_iterator first(log.begin(), log.end(), line), none;
+  return std::distance(first, none) == 1 ? std::stoll((*first)[1]) : -1;
 }
 
 }  // namespace anabranch

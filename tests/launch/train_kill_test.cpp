@@ -23,6 +23,10 @@ int64_t number_from(const char* variable, int64_t otherwise) {
 const std::vector<std::string> kSaving = {"--set=checkpoint.every_steps=1",
                                           "--set=checkpoint.keep_last=2"};
 
+constexpr int kRanks = 4;
+// One rank, all of them, or everything: half of the kills are of one.
+constexpr uint32_t kAllRanks = 6, kChoices = 8;
+
 class KillTest : public TrainJobs {
  protected:
   // LeakSanitizer searches a rank at its end by a second process, which is one of the job's
@@ -45,7 +49,9 @@ class KillTest : public TrainJobs {
   Ended end_of(test::Process& job) {
     constexpr double kLauncherSeconds = 30;
     const bool over = test::soon([&] { return job.ended().has_value(); }, kLauncherSeconds);
-    if (!over && job.rank(0) == 0 && job.rank(1) == 0) {
+    bool alone = true;
+    for (int rank = 0; rank < kRanks; ++rank) alone = alone && job.rank(rank) == 0;
+    if (!over && alone) {
       ++launcher_hangs_;
       kill(job.id(), SIGKILL);
     }
@@ -66,10 +72,10 @@ class KillTest : public TrainJobs {
   // Kills one rank, all of them, or the whole job at once.
   void kill_some(const test::Process& job, uint32_t choice) const {
     std::vector<pid_t> victims;
-    if (choice < 2) {
+    if (choice < kRanks) {
       victims = {job.rank(static_cast<int>(choice))};
-    } else if (choice == 2) {
-      victims = {job.rank(0), job.rank(1)};
+    } else if (choice < kAllRanks) {
+      for (int rank = 0; rank < kRanks; ++rank) victims.push_back(job.rank(rank));
     } else {
       victims = job.members();
     }
@@ -83,7 +89,7 @@ class KillTest : public TrainJobs {
 // weights and moments, bit for bit.
 TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
   const auto begin = std::chrono::steady_clock::now();
-  const Ended undisturbed = train_to_end("undisturbed", 2, kSaving);
+  const Ended undisturbed = train_to_end("undisturbed", kRanks, kSaving);
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.output;
   const double length =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -100,9 +106,9 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
   };
   while (killed < kills && !HasFailure()) {
     const double at = moment(random);
-    const uint32_t choice = random() % 4;
+    const uint32_t choice = random() % kChoices;
     set_grace(random() % 8 == 0 ? 1 : 0);
-    const auto job = train("killed", 2, kSaving);
+    const auto job = train("killed", kRanks, kSaving);
     const std::string what = join("kill ", killed + 1, " after ", at, " s, choice ", choice);
     test::soon([&] { return job->ended().has_value(); }, at);
     // Before the ranks are there a kill would test mpirun alone.
@@ -115,7 +121,7 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
       continue;
     }
     ++killed;
-    const bool launcher_died = choice != 1 && mpirun_died(end);
+    const bool launcher_died = (choice == 0 || choice >= kRanks) && mpirun_died(end);
     launcher_deaths_ += launcher_died;
     ASSERT_TRUE(launcher_died || end.exit_code == 128 + SIGKILL)
         << what << ": exit code " << end.exit_code << "\n"
@@ -124,7 +130,7 @@ TEST_F(KillTest, KilledRunsEndAsUndisturbedOnes) {
     if (!steps.empty()) test::checkpoint_state(path("killed"), steps.front());
     steps_lost += steps.empty();
   }
-  const Ended last = train_to_end("killed", 2, kSaving);
+  const Ended last = train_to_end("killed", kRanks, kSaving);
   ASSERT_EQ(last.exit_code, 0) << last.output;
   compare();
   RecordProperty("kills", std::to_string(killed));

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <regex>
 
 #include <gmock/gmock.h>
 
@@ -20,14 +19,6 @@ using testing::Not;
 
 class TrainStop : public TrainJobs {
  protected:
-  // The step at which a rank says that it stopped; -1 if it does not say so once.
-  [[nodiscard]] int64_t stopped_at(const std::string& run, int rank) const {
-    const std::string log = text_of(join(run, "/log/rank-000", rank, ".log"));
-    const std::regex line("stopped on request at step ([0-9]+)");
-    const std::sregex_iterator first(log.begin(), log.end(), line), none;
-    return std::distance(first, none) == 1 ? std::stoll((*first)[1]) : -1;
-  }
-
   // After a stop on request: one step for all ranks, one save, and nothing lost.
   void expect_good_stop(const std::string& run, int ranks) {
     const int64_t step = stopped_at(run, 0);
@@ -43,10 +34,6 @@ class TrainStop : public TrainJobs {
     const std::vector<double> parts = losses(run), whole = losses(run + "-whole");
     EXPECT_EQ(parts, whole);
   }
-
-  // With a learning rate that does not depend on the number of steps two runs of different lengths
-  // begin alike.
-  static constexpr const char* kLevel = "--set=optim.min_lr_ratio=1";
 };
 
 TEST_F(TrainStop, SignalsToOneRankStopAll) {

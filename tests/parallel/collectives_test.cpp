@@ -50,8 +50,8 @@ TEST_P(GatherRows, ValuesAndGradientsEqualThoseOfOneRank) {
   run_on_threads(size, [&](Group& g) {
     Tape tape;
     const Var x = tape.input(all.view(g.rank() * kRows * kWidth, {kRows, kWidth}).clone());
-    const Pending pending = gather_rows_start(square(x, nullptr), g);
-    const Var y = square(gather_rows_finish(pending), nullptr);
+    const Pending pending = share_rows_start(square(x, nullptr), g);
+    const Var y = square(share_rows_finish(pending), nullptr);
     tape.backward(y, weights(g.rank(), size * kRows));
     EXPECT_EQ(test::values(y.value()), test::values(twice.value()));
     const auto begin = want.begin() + g.rank() * kRows * kWidth;
@@ -126,7 +126,7 @@ TEST(Collectives, PartialSumsAreRoundedWhenTheyAreSummed) {
 
       if (size == 1) return;  // then a copy is the row itself
       const Var row = tape.input(test::random({kRows, kWidth}, 5, DType::kBF16));
-      const Var copy = gather_rows_finish(gather_rows_start(row, g, PartialGrad::kWide));
+      const Var copy = share_rows_finish(share_rows_start(row, g, PartialGrad::kWide));
       const Var read = tape.record("read", copy.value(), {}, [&](Tape& t, const Tensor&) {
         GradSink to = t.grad(copy);
         EXPECT_EQ(to.out.dtype(), DType::kF32);
@@ -147,9 +147,9 @@ TEST(Collectives, OtherBackwardsRunBetweenFinishAndStart) {
     const auto note = [&](const Var& v, const char* name) { return test::noted(v, name, order); };
     Tape tape;
     const Var x = tape.input(test::random({kRows, kWidth}, 2));
-    const Pending pending = gather_rows_start(note(x, "before"), g);
+    const Pending pending = share_rows_start(note(x, "before"), g);
     const Var beside = square(x, &order);
-    const Var y = note(gather_rows_finish(pending), "after");
+    const Var y = note(share_rows_finish(pending), "after");
     const Var both = tape.record("join", y.value(), {}, [&](Tape& t, const Tensor& dy) {
       t.give(y, dy);
       t.give(beside, dy.view(0, {kRows, kWidth}));
@@ -161,7 +161,7 @@ TEST(Collectives, OtherBackwardsRunBetweenFinishAndStart) {
 
 TEST(Collectives, WithoutATapeTheyOnlyCompute) {
   run_on_threads(3, [](Group& g) {
-    const Var y = gather_rows_finish(gather_rows_start(Var(test::full({2, 1}, g.rank())), g));
+    const Var y = share_rows_finish(share_rows_start(Var(test::full({2, 1}, g.rank())), g));
     EXPECT_EQ(test::values(y.value()), (std::vector<double>{0, 0, 1, 1, 2, 2}));
     EXPECT_EQ(y.tape(), nullptr);
     const Tensor room({1, 1}, DType::kF64);

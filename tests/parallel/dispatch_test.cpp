@@ -9,7 +9,6 @@
 #include "core/ops/gather_rows.h"
 #include "core/ops/grouped_linear.h"
 #include "parallel/collectives.h"
-#include "parallel/pool_rows.h"
 #include "tests/support/op_checks.h"
 #include "tests/support/tensors.h"
 
@@ -126,7 +125,7 @@ Layer run_layer(const Tensor& x_value, const Tensor& table, const Tensor& mask,
   Tape tape;
   const Var x = tape.input(x_value), gates = tape.input(table), values = tape.input(table.clone());
   const SlotPlan plan = select_by_mask(mask);
-  const PendingDispatch going = dispatch_start(x, plan, E, group);
+  const PendingDispatch going = dispatch_start(x, plan, E, {.model = group});
   const PendingExchange with = dispatch_slots_start(pick(values, plan.gate), going);
   const Dispatched at = dispatch_finish(going);
   const Var scale = dispatch_slots_finish(with, at);
@@ -180,8 +179,8 @@ TEST_P(Dispatch, SlotsAreInTheOrderOfOneRank) {
     run_on_threads(ranks, [&](Group& g) {
       const int64_t M = plan.rows_of[static_cast<size_t>(g.rank())];
       const SlotPlan own = select_by_mask(plan.mask_of(g.rank()));
-      const Dispatched at =
-          dispatch_finish(dispatch_start(Tensor({M, kWidth}, DType::kF32), own, plan.experts, &g));
+      const Dispatched at = dispatch_finish(
+          dispatch_start(Tensor({M, kWidth}, DType::kF32), own, plan.experts, {.model = &g}));
       const auto number = [&](int64_t row) {
         return at.group_row.empty() ? row : int64_t{at.group_row.data<int32_t>()[row]};
       };
@@ -253,6 +252,29 @@ TEST_P(Dispatch, BytesAreThoseOfTheRouting) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Dispatch, testing::Values(1, 2, 3, 4));
 
+// Where each row stands in the group, whether it travels once or with every slot.
+TEST(Dispatch, RowsOfPartsKnowTheirPlace) {
+  const Plan plan = plans(2).front();
+  run_on_threads(2, [&](Group& g) {
+    const Regions regions{.model = &g, .any_layout = true};
+    const int64_t M = plan.rows_of[0];
+    const SlotPlan own = select_by_mask(plan.mask_of(g.rank()));
+    Tensor x({M, 1}, DType::kF64);
+    for (int64_t i = 0; i < M; ++i)
+      x.data<double>()[i] = static_cast<double>(plan.first(g.rank()) + i);
+    const Dispatched at = dispatch_finish(dispatch_start(x, own, plan.experts, regions));
+    int64_t slots = 0;
+    for_parts(at, regions, [&](const Dispatched& part) {
+      EXPECT_EQ(part.first_slot, slots);
+      slots += part.plan.rows;
+      for (int64_t i = 0; i < part.plan.rows; ++i) {
+        EXPECT_EQ(part.rows.value().data<double>()[i], part.group_row.data<int32_t>()[i]);
+      }
+    });
+    EXPECT_EQ(slots, at.plan.source.count());
+  });
+}
+
 // Pieces in an order of their own come home as if they had none.
 TEST(Dispatch, PiecesMayHaveAnyOrder) {
   const Plan plan = plans(2).front();
@@ -262,7 +284,7 @@ TEST(Dispatch, PiecesMayHaveAnyOrder) {
     Tape tape;
     const Var leaf = tape.input(x.view(g.rank() * M * kWidth, {M, kWidth}).clone());
     const SlotPlan own = select_by_mask(plan.mask_of(g.rank()));
-    const Dispatched at = dispatch_finish(dispatch_start(leaf, own, plan.experts, &g));
+    const Dispatched at = dispatch_finish(dispatch_start(leaf, own, plan.experts, {.model = &g}));
     const int64_t S = at.plan.source.count(), half = S / 3;
     Tensor order({S}, DType::kI32), source({S}, DType::kI32);
     for (int64_t i = 0; i < S; ++i) {
@@ -308,23 +330,10 @@ TEST(Dispatch, RefusesWhatDoesNotFit) {
   Tensor mask({2, 3}, DType::kU8);
   mask.fill_zero();
   const SlotPlan plan = select_by_mask(mask);
-  EXPECT_THROW(dispatch_start(Tensor({3, kWidth}, DType::kF32), plan, 3, nullptr), Error);
+  EXPECT_THROW(dispatch_start(Tensor({3, kWidth}, DType::kF32), plan, 3, {}), Error);
   const Var x = test::random({2, 2}, 1);
   EXPECT_THROW(permute_rows(std::span(&x, 1), Tensor::of<int32_t>({2}, {0, 0})), Error);
   EXPECT_THROW(permute_rows(std::span(&x, 1), Tensor::of<int32_t>({1}, {0})), Error);
-}
-
-// First choices of all ranks, then second ones.
-TEST(PoolCounts, PlacesOfThreeRanks) {
-  run_on_threads(3, [](Group& g) {
-    const int64_t r = g.rank();
-    const PoolCounts counts({1 + r, 2, 10, 20 + r}, 2, g);  // [k, E] = [2, 2]
-    EXPECT_EQ(counts.demand(), (std::vector<int64_t>{1 + 2 + 3 + 30, 6 + 63}));
-    EXPECT_EQ(counts.before(), (std::vector<int64_t>{r * (r + 1) / 2, 2 * r, 6 + 10 * r,
-                                                     6 + 20 * r + r * (r - 1) / 2}));
-    const Tensor rows = rows_of_all(test::full({1, 2}, static_cast<double>(r)), g);
-    EXPECT_EQ(test::values(rows), (std::vector<double>{0, 0, 1, 1, 2, 2}));
-  });
 }
 
 }  // namespace

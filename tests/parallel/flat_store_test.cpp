@@ -73,6 +73,32 @@ TEST(FlatStore, ViewsAreAlignedAndDoNotOverlap) {
   }
 }
 
+TEST(FlatStore, LanesOfGradientsAreRowsOfABucket) {
+  std::vector<Param> params = layers(3, DType::kF32);
+  FlatStore store(pointers(params), {.bucket_bytes = 700, .all_ranks = 2, .lanes = 4}, nullptr);
+  EXPECT_EQ(store.lanes(), 4);
+  for (const FlatStore::Entry& e : store.entries()) {
+    Param& w = *e.param;
+    const Bucket& b = store.buckets()[static_cast<size_t>(e.bucket)];
+    EXPECT_EQ(b.lanes.shape(), Shape({4, b.count}));
+    EXPECT_EQ(b.grad.raw(), b.lanes.raw());
+    ASSERT_EQ(w.lanes.size(), 3U);
+    EXPECT_EQ(w.grad.raw(), b.lanes.view(e.offset, {1}).raw());
+    for (size_t lane = 0; lane < 3; ++lane) {
+      GradLane& at = w.lanes[lane];
+      EXPECT_EQ(at.grad.shape(), w.shape);
+      const int64_t row = static_cast<int64_t>(lane + 1) * b.count;
+      EXPECT_EQ(at.grad.raw(), b.lanes.view(row + e.offset, {1}).raw());
+      EXPECT_TRUE(at.fresh && aligned(at.grad));
+      at.fresh = false;
+    }
+  }
+  store.forget_grads();
+  for (const Param& w : params) EXPECT_TRUE(w.lanes[0].fresh && w.lanes[2].fresh);
+  EXPECT_EQ(FlatStore(pointers(params), {}, nullptr).lanes(), 1);
+  EXPECT_TRUE(params.front().lanes.empty());
+}
+
 TEST(FlatStore, BucketsFollowBackward) {
   std::vector<Param> params = layers(4, DType::kBF16);
   FlatStore store(pointers(params), {.bucket_bytes = 700}, nullptr);

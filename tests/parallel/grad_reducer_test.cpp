@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
 
 #include "core/autograd/tape.h"
+#include "parallel/lanes.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
@@ -31,7 +35,7 @@ Var scale(const Var& x, Param& w) {
     y.data<float>()[i] = w.value.data<float>()[i] * x.value().data<float>()[i];
   }
   return x.tape()->record("scale", y, {&w}, [x, &w](Tape& t, const Tensor& dy) {
-    GradSink dw = Tape::grad(w), dx = t.grad(x);
+    GradSink dw = t.grad(w), dx = t.grad(x);
     for (int64_t i = 0; i < dy.count(); ++i) {
       const float g = dy.data<float>()[i];
       float& to_w = dw.out.data<float>()[i];
@@ -142,7 +146,93 @@ TEST_P(Reducer, RanksHaveTheSumsOfWhatTheyOwnAndThenAllValues) {
   }
 }
 
+// Rank 1 holds the last gather back until rank 0 has been through all layers but the last: a rank
+// that waited for more than the values it reads would never come there.
+TEST(GradReducer, AForwardBeginsBeforeTheLastValuesAreHere) {
+  using namespace std::chrono_literals;
+  std::promise<void> been_through;
+  const std::shared_future<void> signal = been_through.get_future().share();
+  run_on_threads(2, [&](Group& g) {
+    RankSetup s(g, 64, 1, DType::kF32, true);
+    const int last = 0;  // buckets lie in reverse forward order
+    ASSERT_EQ(s.store.buckets().size(), size_t{kLayers});
+    for (const FlatStore::Entry& e : s.store.entries()) {
+      ASSERT_EQ(e.own.count, 32);
+      e.param->master.copy_from(test::full(e.param->master.shape(), 2, DType::kF32));
+    }
+    for (int b = kLayers - 1; b > last; --b) s.reducer.gather(b);
+    if (g.rank() == 1) {
+      EXPECT_EQ(signal.wait_for(10s), std::future_status::ready);
+      std::this_thread::sleep_for(20ms);  // so that rank 0 asks for what is not there
+    }
+    s.reducer.gather(last);
+
+    Tape tape;
+    Var y = tape.input(test::exact({64}, DType::kF32, 0));
+    for (int i = 0; i < kLayers; ++i) {
+      if (g.rank() == 0 && i + 1 == kLayers) been_through.set_value();
+      y = scale(y, s.params[static_cast<size_t>(i)]);
+    }
+    const Tensor want = test::numbers({64}, DType::kF32, [](int64_t i) {
+      return (int64_t{1} << kLayers) * test::exact_number(0, i);
+    });
+    test::expect_equal(y.value(), want, join("rank ", g.rank()));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Reducer, testing::Values(1, 2, 3, 4, 8));
+
+// Gradients of 16 samples, which ranks share, as the reducer leaves them.
+std::vector<Tensor> summed_in_lanes(Group& g, bool zero) {
+  constexpr int64_t kSamples = 16, kWidth = 33;
+  std::vector<Param> params = make_params(kWidth);
+  const Mesh mesh(g, mesh_shape(g.size(), 1, 1, 1));
+  FlatStore store(pointers(params),
+                  {.bucket_bytes = 300,
+                   .all_ranks = g.size(),
+                   .data_ranks = g.size(),
+                   .all_rank = g.rank(),
+                   .data_rank = g.rank(),
+                   .zero = zero,
+                   .lanes = kLanes},
+                  nullptr);
+  GradReducer reducer(store, mesh);
+  for (Param& w : params) w.value.copy_from(test::full(w.shape, 0.7, DType::kF32));
+  std::vector<Tensor> sums;
+  for (int step = 0; step < 2; ++step) {  // what the first leaves must not matter
+    store.forget_grads();
+    for (int64_t j = 0; j < kSamples / g.size(); ++j) {
+      const auto sample = static_cast<uint32_t>(j * g.size() + g.rank());
+      Tape tape;
+      tape.set_lane(lane_of(j, g));
+      if (j + 1 == kSamples / g.size()) {
+        reducer.arm();
+        tape.on_grad_ready = [&](Param& w) { reducer.ready(w); };
+      }
+      Var y = tape.input(test::random({kWidth}, sample + 1, DType::kF32));
+      for (const int i : {0, 1, 3, 4, 5, 0}) y = scale(y, params[static_cast<size_t>(i)]);
+      tape.backward(y, test::full(y.shape(), 1, DType::kF32));
+    }
+    reducer.finish();
+  }
+  for (const Param& w : params) sums.push_back(w.grad.clone());
+  return sums;
+}
+
+TEST(GradReducer, InLanesSumsAreTheSameWhateverTheRanks) {
+  const std::vector<Tensor> want = summed_in_lanes(*self_group(), false);
+  EXPECT_EQ(test::values(want[2]), std::vector<double>(33, 0));  // of no use to any sample
+  for (const int ranks : {2, 4, 8}) {
+    for (const bool zero : {false, true}) {
+      run_on_threads(ranks, [&](Group& g) {
+        const std::vector<Tensor> got = summed_in_lanes(g, zero);
+        for (size_t i = 0; i < want.size(); ++i) {
+          test::expect_equal(got[i], want[i], join("w", i, " on ", ranks, " ranks"));
+        }
+      });
+    }
+  }
+}
 
 TEST(GradReducer, TheFirstBucketStartsBeforeTheLastGradientExists) {
   run_on_threads(2, [](Group& g) {

@@ -3,20 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/refusal.h"
+
 namespace anabranch {
 namespace {
 
+using test::refusal;
 using testing::HasSubstr;
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(Mesh, ModelRanksAreConsecutive) {
   run_on_threads(8, [](Group& world) {

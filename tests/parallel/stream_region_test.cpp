@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel/division.h"
+#include "tests/support/op_checks.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -97,6 +98,67 @@ TEST_P(StreamsOverRanks, MeetOnlyTheGatesOfTheirOwn) {
     test::expect_near(y.value(), test::values(rows_of(u, group.rank(), kRows)), {1e-12, 1e-13},
                       "U");
   });
+}
+
+// One sequence of kRows rows a rank, as a micro-batch of one rank in a lane of its own: bit by bit,
+// gradients of each lane too.
+TEST(StreamRegionOfAnyLayout, IsThatOfOneRank) {
+  struct Made {
+    std::vector<Tensor> u, ds, dg;  // by sequence
+    Streams streams;
+
+    explicit Made(Streams of) : streams(std::move(of)) {
+      for (Param* w : {&streams.w, &streams.b}) {
+        w->value = w->master = test::cast(w->value, DType::kF32);
+        w->grad = w->value.like("gradient");
+        for (int lane = 1; lane < 4; ++lane) w->lanes.push_back({w->value.like("gradient")});
+      }
+    }
+
+    // Micro-batch `i`, of which group's rank has the rows.
+    void run(int i, const Regions& regions) {
+      const StreamRegion region(regions);
+      const auto seed = static_cast<uint32_t>(3 * i);
+      Tape tape;
+      tape.set_lane(i);
+      const Var s = tape.input(test::random({kRows, kWidth}, seed + 3, DType::kF32));
+      const Var g = tape.input(test::random({kRows, kStreams}, seed + 4, DType::kF32));
+      const Var y = region.sum(s, g, DType::kF32, [&](const Var& rows, const Var& gates) {
+        return stream_linear(rows, gates, streams.w, streams.b, MixOrder::kScaled,
+                             region.part_sums(), region.order());
+      });
+      tape.backward(y, test::random({kRows, kHidden}, seed + 5, DType::kF32));
+      u.push_back(y.value());
+      ds.push_back(tape.take_grad(s));
+      dg.push_back(tape.take_grad(g));
+    }
+  };
+
+  Made one{Streams()};
+  for (int i = 0; i < 4; ++i) one.run(i, {.any_layout = true});
+  for (const int ranks : {2, 4}) {
+    run_on_threads(ranks, [&](Group& group) {
+      const Division division{kStreams, ranks};
+      Made mine{Streams(division, group.rank())};
+      for (int i = group.rank(); i < 4; i += ranks) {
+        mine.run(i, {.model = &group, .any_layout = true});
+        const auto at = static_cast<size_t>(i);
+        EXPECT_TRUE(test::same_bytes(mine.u.back(), one.u[at]))
+            << ranks << " ranks, sequence " << i;
+        EXPECT_TRUE(test::same_bytes(mine.ds.back(), one.ds[at])) << ranks << ", " << i;
+        EXPECT_TRUE(test::same_bytes(mine.dg.back(), one.dg[at])) << ranks << ", " << i;
+      }
+      const int64_t size = kHidden * kWidth, first = division.begin(group.rank());
+      const Shape shape{division.count(group.rank()), kHidden, kWidth};
+      const auto same = [&](const Tensor& got, const Tensor& all) {
+        return test::same_bytes(got, all.view(first * size, shape));
+      };
+      EXPECT_TRUE(same(mine.streams.w.grad, one.streams.w.grad));
+      for (size_t lane = 0; lane < 3; ++lane) {
+        EXPECT_TRUE(same(mine.streams.w.lanes[lane].grad, one.streams.w.lanes[lane].grad)) << lane;
+      }
+    });
+  }
 }
 
 // What figures read: every layout has the whole, in the order of the streams.

@@ -1,4 +1,4 @@
-// Whole runs whose experts and pools lie on several ranks: losses, figures and checkpoints.
+// Whole runs whose experts, copies and pools lie on several ranks: losses, figures and checkpoints.
 
 #include <gtest/gtest.h>
 
@@ -21,6 +21,10 @@ class ExpertRuns : public testing::TestWithParam<RunCase> {};
 Config config_of(const test::TrainingFolder& folder, const std::string& name, const RunCase& run) {
   Config config = folder.config(name, 8);
   config.model.type = run.type;
+  config.model.cmollm.mode = StreamMode::kPipeline;
+  config.model.cmollm.streams = 3;
+  config.model.cmollm.span = 1;
+  config.model.parascale = {4, 3, 0.01};
   config.model.kappa.experts = 5;
   config.model.kappa.moe_first = 1;
   config.model.kappa.pool_sequences = run.pool_sequences;
@@ -91,7 +95,10 @@ INSTANTIATE_TEST_SUITE_P(
                     RunCase{"kappa_pool", ModelType::kKappaMoe, Selection::kEcBatch, 4, 2, 1, 4},
                     RunCase{"moep_uneven", ModelType::kMoepMsit, Selection::kEcBatch, 3, 3, 1, 3},
                     RunCase{"moep_token_choice", ModelType::kMoepMsit, Selection::kTokenChoice, 4,
-                            2, 1, 2}),
+                            2, 1, 2},
+                    RunCase{"pipeline_uneven", ModelType::kCmollm, Selection::kEcBatch, 2, 2, 1, 1},
+                    RunCase{"pipeline", ModelType::kCmollm, Selection::kEcBatch, 6, 3, 1, 1},
+                    RunCase{"parascale", ModelType::kParascale, Selection::kEcBatch, 3, 3, 1, 1}),
     [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace

@@ -36,6 +36,11 @@ void streams(Config& c) {
   c.model.cmollm.streams = 4;
 }
 
+void copies(Config& c) {
+  streams(c);
+  c.model.cmollm.mode = StreamMode::kPipeline;
+}
+
 void token_choice(Config& c) {
   c.model.type = ModelType::kKappaMoe;
   c.model.kappa.experts = 4;
@@ -92,6 +97,39 @@ const Family kFamilies[] = {
        c.model.cmollm.mix = MixPoint::kPost;
      },
      {{2, 2, 4, kGather}, {4, 2, 3, kGather}}},
+    {"cmollm_pipeline",
+     copies,
+     {{2, 2, 4},
+      {3, 3, 4},
+      {4, 2, 3},
+      {4, 4, 3, kAuto, 1},
+      {8, 4, 1},
+      {8, 2, 3, kAuto, 1},
+      {2, 1, 4, kAuto, 1}}},
+    {"cmollm_pipeline_spans",
+     [](Config& c) {
+       copies(c);
+       c.model.cmollm.streams = 3;
+       c.model.cmollm.span = 1;
+       c.model.cmollm.agg = Aggregator::kLinear;
+       c.model.cmollm.variant = GateVariant::kAdaptive;
+       c.data.document_mask = true;
+     },
+     {{2, 2, 4}, {3, 3, 4}, {4, 2, 3, kAuto, 1}, {6, 3, 2}}},
+    {"cmollm_pipeline_aurora",
+     [](Config& c) {
+       copies(c);
+       c.optim.matrix = MatrixOptimizer::kAurora;
+       c.optim.matrix_lr = 0.02;
+       c.optim.clip = 0;
+     },
+     {{2, 2, 4}, {3, 3, 4}, {4, 2, 3, kAuto, 1}}},
+    {"parascale",
+     [](Config& c) {
+       c.model.type = ModelType::kParascale;
+       c.model.parascale = {4, 3, 0.01};
+     },
+     {{2, 2, 4}, {3, 3, 4, kAuto, 1}, {4, 2, 3}, {4, 4, 3, kAuto, 1}, {8, 4, 1}, {8, 2, 3}}},
     {"kappa", token_choice, kPools},
     {"kappa_capacity",
      [](Config& c) {

@@ -213,7 +213,7 @@ TEST(RankPlan, TableAndDocumentSayTheSame) {
   EXPECT_THAT(table, HasSubstr("  threads  2 a rank\n"));
   EXPECT_THAT(table, HasSubstr("  mesh     data 2 x model 2, pools on 1 rank\n"));
   EXPECT_THAT(table, HasSubstr("  model    2, as parallel.model says, 1 GiB for each of 2 ranks"));
-  const auto json = nlohmann::json::parse(plan_json(plan));
+  const auto json = nlohmann::json::parse(rank_plan_json(plan));
   EXPECT_EQ(json.at("ranks"), 4);
   EXPECT_EQ(json.at("hosts").at(1).at("name"), "h2");
   EXPECT_EQ(json.at("order"), (std::vector<int>{0, 2, 1, 3}));

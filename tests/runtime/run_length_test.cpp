@@ -6,6 +6,7 @@
 #include "tests/data/shard/text_set.h"
 #include "tests/runtime/training.h"
 #include "tests/support/checkpoints.h"
+#include "tests/support/refusal.h"
 
 namespace anabranch {
 namespace {
@@ -22,13 +23,7 @@ int64_t samples_of(const Config& config) {
 }
 
 std::string refusal(Config config) {
-  try {
-    fill_steps(config, Dataset::open(config.data.path));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { fill_steps(config, Dataset::open(config.data.path)); });
 }
 
 TEST(Epochs, BecomeStepsOfTheScheduleAndOfTheResolvedConfiguration) {

@@ -57,7 +57,7 @@ Config begun(const TrainingFolder& folder, const std::string& name, int ranks) {
 // An update so large that the next loss is not finite.
 TEST(TrainerFailure, NonFiniteStepsAreSkippedAndThenEndTheRun) {
   const TrainingFolder folder;
-  for (const int ranks : {1, 3}) {
+  for (const int ranks : {1, 3, 4}) {
     Config config = begun(folder, join("run", ranks), ranks);
     const auto before = checkpoint_state(config.run.dir, 6);
     config.optim.lr = 1e30;
@@ -85,14 +85,14 @@ TEST(TrainerFailure, NonFiniteStepsAreSkippedAndThenEndTheRun) {
 TEST(TrainerFailure, APoisonedModelIsNotSaved) {
   const TrainingFolder folder;
   for (const bool async : {false, true}) {
-    Config config = begun(folder, join("run", async), 2);
+    Config config = begun(folder, join("run", async), 4);
     const auto before = checkpoint_state(config.run.dir, 6);
     config.optim.lr = 1e300;
     config.checkpoint.every_steps = 1;
     config.checkpoint.async = async;
     Training run;
     TrainingOptions options;
-    options.ranks = 2;
+    options.ranks = 4;
     options.record = &run;
     expect_error(Fault::kInternal, {"not finite"}, [&] { run_training(config, options); });
     ASSERT_GE(run.saves.size(), 2U);
@@ -133,7 +133,7 @@ TEST(TrainerFailure, OutliersAreSkippedAndRemembered) {
 TEST(TrainerFailure, AFullDiskDoesNotStopTraining) {
   const TrainingFolder folder;
   const FullDisk disk;
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : {1, 4}) {
     Config config = folder.config(join("run", ranks), 10), plain = folder.config("plain", 10);
     config.checkpoint.every_steps = 2;
     config.checkpoint.async = false;
@@ -167,7 +167,7 @@ TEST(TrainerFailure, AFullDiskDoesNotStopTraining) {
 TEST(TrainerFailure, ALastSaveThatFailsEndsTheRunWith74) {
   const TrainingFolder folder;
   const FullDisk disk;
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : {1, 4}) {
     for (const bool stopped : {false, true}) {
       Config config = begun(folder, join("run", ranks, "-", stopped), ranks);
       const auto before = checkpoint_state(config.run.dir, 6);

@@ -41,7 +41,7 @@ void append(std::vector<double>& all, const std::vector<double>& more) {
 TEST(TrainerResume, ThreeStopsAreAsNone) {
   const TrainingFolder folder;
   constexpr int64_t kSteps = 24;
-  for (const int ranks : {1, 3}) {
+  for (const int ranks : {1, 3, 4}) {
     const auto named = [&](const std::string& name) {
       Config config = folder.config(join(name, ranks), kSteps);
       config.model.gpt2.dropout = 0.1;

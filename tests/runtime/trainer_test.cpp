@@ -101,13 +101,23 @@ TEST(Trainer, ComesOutTheSameTwice) {
   }
 }
 
-// What only looks at a run leaves no trace in it.
+// What only looks at a run leaves no trace in it; nor do figures of a mixture.
 TEST(Trainer, WatchingARunDoesNotChangeIt) {
   const TrainingFolder folder;
-  for (const int ranks : {1, 3}) {
-    const auto named = [&](const std::string& name) {
-      Config config = folder.config(join(name, ranks), 12);
+  for (const auto& [type, ranks] : {std::pair{ModelType::kGpt2, 1},
+                                    {ModelType::kGpt2, 4},
+                                    {ModelType::kKappaMoe, 4},
+                                    {ModelType::kCmollm, 4}}) {
+    SCOPED_TRACE(join(word_of(type), " on ", ranks));
+    const auto named = [&, type = type, ranks = ranks](const std::string& name) {
+      Config config = folder.config(join(name, word_of(type), ranks), 12);
+      config.model.type = type;
       config.model.gpt2.dropout = 0.1;
+      config.model.kappa.experts = 4;
+      config.model.kappa.moe_first = 1;
+      config.model.cmollm.streams = 4;
+      config.train.log_every = 1000;
+      fill_derived(config);
       return config;
     };
     const Course plain = course(named("plain"), ranks);
@@ -115,6 +125,11 @@ TEST(Trainer, WatchingARunDoesNotChangeIt) {
     Config measured = named("measured");
     measured.eval.every_steps = 1;
     EXPECT_EQ(course(measured, ranks), plain);
+
+    Config logged = named("logged");
+    logged.train.log_every = 1;
+    logged.parallel.check_every = 1;
+    EXPECT_EQ(course(logged, ranks), plain);
 
     Config saved = named("saved");
     saved.checkpoint.every_steps = 1;

@@ -16,7 +16,7 @@ Var scale(const Var& x, Param& w) {
   }
   if (x.tape() == nullptr) return y;
   return x.tape()->record("scale", y, {&w}, [x, &w](Tape& t, const Tensor& dy) {
-    GradSink dw = Tape::grad(w), dx = t.grad(x);
+    GradSink dw = t.grad(w), dx = t.grad(x);
     for (int64_t i = 0; i < dy.count(); ++i) {
       const double g = dy.data<double>()[i];
       double& to_w = dw.out.data<double>()[i];
@@ -102,6 +102,31 @@ TEST(Tape, MicroBatchesAccumulateInPlaceAndAFreshStepOverwrites) {
   EXPECT_EQ(run(7), 12);
   w.fresh = true;
   EXPECT_EQ(run(7), 7);
+}
+
+// Each op's gradient goes to the lane that it was recorded in, whichever is the last.
+TEST(Tape, LanesKeepGradientsApart) {
+  Param w = test::param("w", Tensor::of<double>({1}, {3}));
+  w.grad = test::full({1}, 77);
+  for (int lane = 1; lane < 3; ++lane) w.lanes.push_back({test::full({1}, 77)});
+  const auto run = [&](double x, int first, int second) {
+    Tape tape;
+    tape.set_lane(first);
+    const Var y = scale(tape.input(Tensor::of<double>({1}, {x})), w);
+    tape.set_lane(second);
+    const Var z = recompute(y, [&](const Var& v) { return scale(v, w); });
+    tape.set_lane(0);
+    tape.backward(sum(z));
+  };
+  run(5, 2, 1);
+  EXPECT_EQ(*w.lanes[1].grad.data<double>(), 15);  // d (w^2 x) by one of the two w
+  EXPECT_EQ(*w.lanes[0].grad.data<double>(), 15);
+  EXPECT_TRUE(w.fresh);
+  EXPECT_EQ(*w.grad.data<double>(), 77);
+  run(1, 2, 0);
+  EXPECT_EQ(*w.lanes[1].grad.data<double>(), 18);
+  EXPECT_EQ(*w.lanes[0].grad.data<double>(), 15);
+  EXPECT_EQ(*w.grad.data<double>(), 3);
 }
 
 TEST(Tape, RecomputeGivesTheSameGradientsAndSaysSo) {

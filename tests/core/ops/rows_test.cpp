@@ -23,10 +23,25 @@ Var some_rows(const Var& x) {
   return parts[0] + parts[2];
 }
 
+TEST(Rows, PartsMayHaveAnyNumberOfThem) {
+  const Tensor x = test::random({5, 3}, 1);
+  const std::vector<Var> parts = split_rows(x, std::vector<int64_t>{1, 0, 4});
+  ASSERT_EQ(parts.size(), 3U);
+  EXPECT_EQ(parts[1].shape(), Shape({0, 3}));
+  EXPECT_EQ(parts[2].value().raw(), rows_of(x, 1, 4).raw());
+  EXPECT_THROW(split_rows(x, std::vector<int64_t>{1, 3}), Error);
+}
+
+// Rows 1 and 2 are in no part that is used.
+Var some_counted_rows(const Var& x) {
+  const std::vector<Var> parts = split_rows(x, std::vector<int64_t>{1, 2, 0, 1, 2});
+  return parts[0] + parts[3];
+}
+
 Var there_and_back(const Var& x) { return join_rows(x.value(), split_rows(x, 4)); }
 
 TEST(Rows, GradientsAreThoseOfDifferences) {
-  for (const auto& f : {some_rows, there_and_back}) {
+  for (const auto& f : {some_rows, some_counted_rows, there_and_back}) {
     test::expect_gradients(f, test::random({6, 3}, 1), {});
     test::expect_accumulates(f, test::random({6, 3}, 1), {});
     test::expect_types_agree(f, test::random({6, 3}, 1), {});

@@ -40,6 +40,19 @@ TEST(StreamGeluMix, Accumulates) {
                            test::random({4, 7}, 3), {&w, &b});
 }
 
+TEST(StreamGeluMix, ATreeOfStreamsIsTheSameFunction) {
+  Param w = test::param("w", test::random({4, 5, 7}, 1));
+  Param b = test::param("b", test::random({4, 5}, 2));
+  const auto tree = [&](const std::vector<Var>& x) {
+    return stream_gelu_mix(x[0], x[1], w, b, SumType::kRounded, StreamOrder::kTree);
+  };
+  const std::vector<Tensor> inputs{test::random({4, 7}, 3), test::random({4, 4}, 4)};
+  test::expect_gradients(tree, inputs, {&w, &b});
+  test::expect_near(tree({inputs[0], inputs[1]}).value(),
+                    test::values(stream_gelu_mix(inputs[0], inputs[1], w, b).value()),
+                    test::op_tolerance(DType::kF64), "y");
+}
+
 TEST(StreamGeluMix, Float32AndBf16StayNearFloat64) {
   Param w = test::param("w", test::cast(test::random({2, 21, 40}, 1, DType::kBF16), DType::kF64));
   Param b = test::param("b", test::random({2, 21}, 2));

@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "core/ops/columns.h"
 #include "core/ops/linear.h"
 #include "core/ops/softmax.h"
+#include "core/tensor/accumulate.h"
 #include "tests/support/op_checks.h"
 
 namespace anabranch {
@@ -230,6 +232,57 @@ TEST(StreamLinear, NoBufferHoldsTheProductsOfAllStreams) {
     const Var u = stream_linear(x, gates, p.w, p.b, order);
     tape.backward(u, du);
     EXPECT_LT(pool->usage().peak, M * N * F * 4 / 2);
+  }
+}
+
+// What a block of the streams makes: U, ds, dg, dK, db.
+std::vector<Tensor> block_of_streams(const Streams& all, int64_t first, int64_t count,
+                                     StreamOrder streams) {
+  const int64_t F = all.w.value.dim(1), C = all.w.value.dim(2), M = 50;
+  Param w = test::param("w", all.w.value.view(first * F * C, {count, F, C}));
+  Param b = test::param("b", all.b.value.view(first * F, {count, F}));
+  const Tensor gates = test::random({M, all.w.value.dim(0)}, 4, DType::kF32);
+  Tensor mine({M, count}, DType::kF32);
+  cpu::copy_columns(mine, gates, first);
+  Tape tape;
+  const Var s = tape.input(test::random({M, C}, 3, DType::kF32)), g = tape.input(mine);
+  const Var u = stream_linear(s, g, w, b, MixOrder::kScaled, SumType::kWide, streams);
+  tape.backward(u, test::random({M, F}, 9, DType::kF32));
+  return {u.value(), tape.take_grad(s), tape.take_grad(g), w.grad, b.grad};
+}
+
+// So ranks may have equal blocks of streams and add what they make.
+TEST(StreamLinear, ATreeIsMadeOfTheTreesOfItsBlocks) {
+  const int64_t N = 8, F = 21, C = 40;
+  const Streams all(N, F, C, DType::kF32);
+  for (const StreamOrder order : {StreamOrder::kTree, StreamOrder::kRising}) {
+    const auto whole = block_of_streams(all, 0, N, order);
+    auto left = block_of_streams(all, 0, N / 2, order);
+    const auto right = block_of_streams(all, N / 2, N / 2, order);
+    for (const size_t i : {0U, 1U}) {  // U and ds
+      accumulate(left[i], right[i]);
+      EXPECT_EQ(test::same_bytes(left[i], whole[i]), order == StreamOrder::kTree) << i;
+      test::expect_near(left[i], test::values(whole[i]), test::op_tolerance(DType::kF32), "sum");
+    }
+    EXPECT_TRUE(test::same_bytes(right[3], whole[3].view(N / 2 * F * C, {N / 2, F, C})));
+    EXPECT_TRUE(test::same_bytes(right[4], whole[4].view(N / 2 * F, {N / 2, F})));
+    Tensor dg(right[2].shape(), DType::kF32);
+    cpu::copy_columns(dg, whole[2], N / 2);
+    EXPECT_TRUE(test::same_bytes(right[2], dg));
+  }
+}
+
+TEST(StreamLinear, ATreeHasTheGradientsOfDifferences) {
+  Streams p(3, 5, 7);
+  for (const MixOrder order : {MixOrder::kScaled, MixOrder::kBranch}) {
+    const auto tree = [&](const Var& s, const Var& g) {
+      return stream_linear(s, g, p.w, p.b, order, SumType::kRounded, StreamOrder::kTree);
+    };
+    test::expect_gradients([&](const std::vector<Var>& x) { return tree(x[0], x[1]); },
+                           {test::random({4, 7}, 3), test::random({4, 3}, 4)}, {&p.w, &p.b});
+    const Tensor g = test::random({4, 3}, 4);
+    test::expect_accumulates([&](const Var& s) { return tree(s, g); }, test::random({4, 7}, 3),
+                             {&p.w, &p.b});
   }
 }
 

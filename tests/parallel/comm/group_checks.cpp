@@ -1,6 +1,7 @@
 #include "tests/parallel/comm/group_checks.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/base/philox.h"
 #include "parallel/comm/reduce.h"
@@ -120,6 +121,43 @@ void all_to_all(Group& g) {
   }
 }
 
+// Rows that lie by part, then by rank, go to where they lie by rank, then by part, and back.
+void segments(Group& g) {
+  constexpr int kParts = 3;
+  const int n = g.size();
+  const auto rows_of = [](int from, int to, int part) { return (from + 2 * to + 5 * part) % 4; };
+  std::vector<RowSegment> out, in;
+  std::vector<int64_t> sent, expected;
+  for (int part = 0; part < kParts; ++part) {
+    for (int r = 0; r < n; ++r) {
+      out.push_back({r, std::ssize(sent), rows_of(g.rank(), r, part)});
+      for (int64_t i = 0; i < out.back().rows; ++i) {
+        sent.push_back(((g.rank() * 16 + r) * kParts + part) * 4 + i);
+      }
+    }
+  }
+  for (int r = n - 1; r >= 0; --r) {
+    for (int part = 0; part < kParts; ++part) {
+      in.push_back({r, std::ssize(expected), rows_of(r, g.rank(), part)});
+      for (int64_t i = 0; i < in.back().rows; ++i) {
+        expected.push_back(((r * 16 + g.rank()) * kParts + part) * 4 + i);
+      }
+    }
+  }
+  for (const int64_t width : {1, 3000}) {
+    const auto fill = [&](const std::vector<int64_t>& all) {
+      return numbers({std::ssize(all), width}, DType::kF32,
+                     [&](int64_t i) { return all[static_cast<size_t>(i / width)]; });
+    };
+    Tensor to({std::ssize(expected), width}, DType::kF32);
+    g.all_to_all_segments(to, fill(sent), out, in).wait();
+    expect_equal(to, fill(expected), "segments");
+    Tensor back({std::ssize(sent), width}, DType::kF32);
+    g.all_to_all_segments(back, to, in, out).wait();
+    expect_equal(back, fill(sent), "segments back");
+  }
+}
+
 Tensor noise(int rank, DType type, int64_t count) {
   Tensor t({count}, type);
   dispatch(type, [&]<class T>() {
@@ -131,8 +169,15 @@ Tensor noise(int rank, DType type, int64_t count) {
   return t;
 }
 
-// Sums that round: in rank order, bf16 through fp32, whatever moved them.
-void rank_order(Group& g) {
+// parts[first] + .. + parts[first + count - 1], the left half of the tree being a power of two.
+float tree_sum(const std::vector<float>& parts, size_t first, size_t count) {
+  if (count == 1) return parts[first];
+  const size_t left = std::bit_floor(count - 1);
+  return tree_sum(parts, first, left) + tree_sum(parts, first + left, count - left);
+}
+
+// Sums that round: as one tree over the ranks, bf16 through fp32, whatever moved them.
+void tree_order(Group& g) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const int64_t count : {int64_t{5}, int64_t{50001}}) {
       Tensor want({count}, type);
@@ -140,14 +185,14 @@ void rank_order(Group& g) {
         std::vector<Tensor> all;
         for (int r = 0; r < g.size(); ++r) all.push_back(noise(r, type, count));
         for (int64_t i = 0; i < count; ++i) {
-          auto sum = static_cast<float>(all[0].data<T>()[i]);
-          for (size_t r = 1; r < all.size(); ++r) sum += static_cast<float>(all[r].data<T>()[i]);
-          want.data<T>()[i] = T(sum);
+          std::vector<float> parts;
+          for (const Tensor& part : all) parts.push_back(static_cast<float>(part.data<T>()[i]));
+          want.data<T>()[i] = T(tree_sum(parts, 0, parts.size()));
         }
       });
       Tensor x = noise(g.rank(), type, count);
       g.all_reduce_sum(x).wait();
-      expect_equal(x, want, label("sum in rank order", type, count));
+      expect_equal(x, want, label("sum as a tree", type, count));
     }
   }
 }
@@ -214,6 +259,10 @@ void refusals(Group& g) {
   EXPECT_THROW(g.broadcast(Tensor({1}, DType::kF32), g.size()), Error);
   EXPECT_THROW(g.all_to_all(Tensor({1, 2}, DType::kF32), Tensor({1, 2}, DType::kF32), {}, {}),
                Error);
+  const Tensor rows({2, 1}, DType::kF32);
+  EXPECT_THROW(g.all_to_all_segments(rows, rows, {{0, 0, 1}}, {{0, 0, 2}}), Error);
+  EXPECT_THROW(g.all_to_all_segments(rows, rows, {{0, 1, 2}}, {{0, 0, 2}}), Error);
+  EXPECT_THROW(g.all_to_all_segments(rows, rows, {{g.size(), 0, 2}}, {{0, 0, 2}}), Error);
   g.barrier();
 }
 
@@ -225,7 +274,8 @@ std::vector<GroupCheck> group_checks() {
           {"Broadcast", broadcast},
           {"Large", large},
           {"AllToAll", all_to_all},
-          {"SumsInRankOrder", rank_order},
+          {"Segments", segments},
+          {"SumsAsATree", tree_order},
           {"Asynchronous", asynchronous},
           {"Split", split},
           {"CountsAndSpans", counts_and_spans},

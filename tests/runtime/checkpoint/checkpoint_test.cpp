@@ -58,11 +58,10 @@ void save(const fs::path& dir, int64_t step, std::vector<StateItem> items, int r
 std::optional<Manifest> load(const fs::path& dir, std::vector<StateItem>& items,
                              std::vector<std::string>* warnings = nullptr) {
   const CheckpointDirectory directory(dir);
-  return load_newest(
-      directory, directory.steps(), items, {}, [](bool ok) { return ok; },
-      [&](const std::string& w) {
-        if (warnings != nullptr) warnings->push_back(w);
-      });
+  return load_newest(directory, directory.steps(), items, {}, {[](bool ok) { return ok; }},
+                     [&](const std::string& w) {
+                       if (warnings != nullptr) warnings->push_back(w);
+                     });
 }
 
 void expect_equal(const std::vector<StateItem>& a, const std::vector<StateItem>& b) {

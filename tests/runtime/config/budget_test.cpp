@@ -12,6 +12,7 @@
 #include "runtime/config/config.h"
 #include "runtime/config/validate.h"
 #include "runtime/models/registry.h"
+#include "tests/support/refusal.h"
 
 namespace anabranch {
 namespace {
@@ -24,13 +25,7 @@ Config config_of(std::vector<std::string> sets) {
 }
 
 std::string refusal(const std::string& text, const std::vector<std::string>& sets) {
-  try {
-    validate(parse_config(text, "c.yaml", sets));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { validate(parse_config(text, "c.yaml", sets)); });
 }
 
 // The step counts that the paper's runs had: the authors' files of results are named by them.

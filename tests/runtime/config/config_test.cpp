@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace anabranch {
@@ -20,13 +21,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::string refusal(const std::string& text, const std::vector<std::string>& sets = {}) {
-  try {
-    parse_config(text, "c.yaml", sets);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { parse_config(text, "c.yaml", sets); });
 }
 
 TEST(Config, ARunIsNamedAfterItsDirectory) {
@@ -200,12 +195,7 @@ TEST(Config, CompatStandsForItsKeysAndGivenOnesWin) {
   EXPECT_THAT(dump_config(mixed), HasSubstr("# default pool\n"));
   EXPECT_THAT(dump_config(mixed), HasSubstr("order: affinity\n"));
   const auto refused = [](const std::vector<std::string>& bad) {
-    try {
-      parse_config("model:\n  compat: reference", "c.yaml", bad);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
+    return refusal("model:\n  compat: reference", bad);
   };
   EXPECT_THAT(refused({"model.preset=gpt2-85m"}),
               HasSubstr("c.yaml:2: model.compat is a key of moep_msit models"));
@@ -251,14 +241,8 @@ TEST(Config, DumpMarksWhatWasChanged) {
 TEST(Config, LoadNamesTheFile) {
   const test::TempDir folder;
   const std::string dir = folder.path();
-  const auto refused = [](const std::string& path) -> std::string {
-    try {
-      load_config(path);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.fault(), Fault::kConfig);
-      return error.what();
-    }
-    return "accepted";
+  const auto refused = [](const std::string& path) {
+    return test::refusal([&] { load_config(path); });
   };
   EXPECT_THAT(refused(dir + "/none.yaml"), HasSubstr("none.yaml: no such file"));
   EXPECT_THAT(refused(dir), HasSubstr("not a file"));

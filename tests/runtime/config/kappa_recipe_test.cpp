@@ -13,6 +13,7 @@
 #include "runtime/config/validate.h"
 #include "runtime/models/registry.h"
 #include "runtime/rates.h"
+#include "tests/support/refusal.h"
 
 namespace anabranch {
 namespace {
@@ -25,13 +26,7 @@ Config config_of(const std::string& preset, std::vector<std::string> sets = {}) 
 }
 
 std::string refusal(const std::string& preset, const std::vector<std::string>& sets) {
-  try {
-    validate(config_of(preset, sets));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { validate(config_of(preset, sets)); });
 }
 
 // Width, heads, hidden width, experts, mixtures, and all parameters without kappa in billions.

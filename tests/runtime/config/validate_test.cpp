@@ -8,6 +8,8 @@
 
 #include "core/base/error.h"
 #include "runtime/config/kappa_recipe.h"
+#include "runtime/config/validate_parallel.h"
+#include "tests/support/refusal.h"
 
 namespace anabranch {
 
@@ -21,13 +23,7 @@ const char* const kGood =
     "train: {steps: 10, batch_tokens: 64, micro_batch: 2}\n";
 
 std::string refusal(const std::vector<std::string>& sets) {
-  try {
-    validate(parse_config(kGood, "c.yaml", sets));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { validate(parse_config(kGood, "c.yaml", sets)); });
 }
 
 TEST(Validate, Accepts) { EXPECT_EQ(refusal({}), "accepted"); }
@@ -64,6 +60,20 @@ TEST(Validate, RefusesWithNumbers) {
   EXPECT_EQ(refusal({"metrics.listen=off"}), "accepted");
 }
 
+TEST(Validate, CopiesOfTheInputStayWhole) {
+  for (const char* family : {"parascale", "cmollm"}) {
+    const auto refused = [&](std::vector<std::string> sets) {
+      sets.insert(sets.begin(), {std::string("model.type=") + family, "model.streams=3"});
+      if (family == std::string("cmollm")) sets.emplace_back("model.mode=pipeline");
+      return refusal(sets);
+    };
+    EXPECT_EQ(refused({"parallel.model=3"}), "accepted");
+    EXPECT_THAT(refused({"parallel.model=4"}), HasSubstr("more than model.streams 3"));
+    EXPECT_THAT(refused({"parallel.model=2", "parallel.stream_layout=slice"}),
+                HasSubstr("stay whole: use auto or gather"));
+  }
+}
+
 TEST(Validate, ExpertsOfKappaMoe) {
   const auto refused = [](std::vector<std::string> sets) {
     sets.insert(sets.begin(), {"model.type=kappa_moe", "model.layers=4"});
@@ -95,16 +105,10 @@ TEST(PlanBatch, DividesOrNamesTheNearest) {
   EXPECT_EQ(one.accumulation, 2);
   EXPECT_EQ(one.steps, 10);
   EXPECT_EQ(plan_batch(config, 2).accumulation, 1);
-  const auto refused = [&](int64_t batch, int64_t ranks) -> std::string {
+  const auto refused = [&](int64_t batch, int64_t ranks) {
     Config other = config;
     other.train.batch_tokens = batch;
-    try {
-      plan_batch(other, ranks);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.fault(), Fault::kConfig);
-      return error.what();
-    }
-    return "accepted";
+    return test::refusal([&] { plan_batch(other, ranks); });
   };
   EXPECT_EQ(refused(250, 3),
             "train.batch_tokens 250 is not a multiple of model.context 16 x train.micro_batch 2 "
@@ -123,12 +127,7 @@ TEST(Validate, FamiliesHaveRulesOfTheirOwn) {
               HasSubstr("model.pool_sequences 15"));
   EXPECT_THAT(refusal({"model.type=kappa_moe", "model.top_k=9"}), HasSubstr("model.top_k 9"));
   const auto unread = [](const std::string& set, const std::string& type) {
-    try {
-      parse_config(kGood, "c.yaml", {"model.type=" + type, set});
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
+    return test::refusal([&] { parse_config(kGood, "c.yaml", {"model.type=" + type, set}); });
   };
   EXPECT_THAT(unread("model.streams=0", "cmollm"), HasSubstr("model.streams"));
   EXPECT_THAT(unread("model.windows=[4, 0]", "moep_msit"), HasSubstr("model.windows"));
@@ -159,6 +158,37 @@ TEST(Configs, EveryShippedFileIsValidOnTwoRanks) {
     }
   }
   EXPECT_GE(files, 4);
+}
+
+TEST(Validate, ARunOfAnyLayoutAsksForWhatRanksDoNotMatterTo) {
+  const auto refused = [](std::vector<std::string> sets) {
+    sets.insert(sets.begin(), {"train.deterministic=layout", "train.micro_batch=1"});
+    return refusal(sets);
+  };
+  EXPECT_EQ(refused({}), "accepted");
+  EXPECT_EQ(refused({"train.precision=fp64"}), "accepted");
+  EXPECT_THAT(refused({"train.precision=bf16"}), HasSubstr("train.precision is bf16: use fp32"));
+  EXPECT_THAT(refused({"train.grad_wire=bf16"}), HasSubstr("train.grad_wire is bf16: use fp32"));
+  EXPECT_THAT(refused({"train.micro_batch=2"}), HasSubstr("train.micro_batch is 2: use 1"));
+  EXPECT_THAT(refused({"model.type=kappa_moe", "model.pool_sequences=2"}),
+              HasSubstr("model.pool_sequences is 2: use 1"));
+  EXPECT_THAT(refused({"model.type=cmollm", "model.streams=6"}),
+              HasSubstr("model.streams is 6: use a power of two"));
+  EXPECT_THAT(refused({"model.type=cmollm", "parallel.stream_layout=slice"}),
+              HasSubstr("parallel.stream_layout is slice: use gather or auto"));
+  EXPECT_THAT(refused({"model.type=kappa_moe", "model.experts=6", "parallel.model=4"}),
+              HasSubstr("parallel.model is 4 beside model.experts 6"));
+  EXPECT_EQ(refused({"model.type=cmollm", "model.streams=4", "parallel.model=4"}), "accepted");
+
+  Config config =
+      parse_config(kGood, "c.yaml",
+                   {"train.deterministic=layout", "train.micro_batch=1", "train.batch_tokens=768"});
+  EXPECT_NO_THROW(check_ranks(config, 8));
+  EXPECT_THROW(check_ranks(config, 3), Error);
+  EXPECT_THROW(check_ranks(config, 16), Error);
+  config.model.type = ModelType::kKappaMoe;
+  config.model.kappa.experts = 6;
+  EXPECT_EQ(legal_model_sizes(config, 8), (std::vector<int>{1, 2}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "tests/support/refusal.h"
 
 namespace anabranch {
 
@@ -14,13 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_yaml(text, "f.yaml");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { parse_yaml(text, "f.yaml"); });
 }
 
 TEST(Yaml, KeepsValuesWithTheirLines) {

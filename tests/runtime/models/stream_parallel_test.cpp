@@ -1,11 +1,13 @@
-// Streams over ranks against one rank that has them all (T8 of the paper's checks): losses, every
-// gradient, steps and figures.
+// Streams, and copies of the input, over ranks against one rank that has them all (T8 of the
+// paper's checks): losses, every gradient, steps and figures.
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "runtime/models/cmollm.h"
+#include "runtime/models/parascale.h"
 #include "runtime/training_state.h"
 #include "tests/support/tensors.h"
 
@@ -18,6 +20,8 @@ constexpr int64_t kVocabulary = 40, kLayers = 2, kWidth = 8, kHidden = 10, kStre
 struct Case {
   const char* name;
   void (*set)(CmollmKeys& keys, Gpt2Options& o) = [](CmollmKeys&, Gpt2Options&) {};
+  bool parascale = false;
+  bool documents = false;  // two a sequence, masked
 };
 
 // What a rank trains, and how.
@@ -54,6 +58,13 @@ std::pair<Gpt2Options, CmollmKeys> options_of(const Trial& trial) {
   return {o, keys};
 }
 
+std::unique_ptr<Model> model_of(const Trial& trial, Group& world) {
+  const auto [options, keys] = options_of(trial);
+  const Regions regions{&world, nullptr, trial.layout};
+  if (!trial.variant.parascale) return std::make_unique<Cmollm>(options, keys, regions);
+  return std::make_unique<Parascale>(options, ParascaleKeys{kStreams, 3, 0.01}, regions);
+}
+
 // One rank of a job in which all parameters but the streams' are summed over all ranks.
 class Job {
  public:
@@ -61,12 +72,11 @@ class Job {
       : trial_(trial),
         world_(world),
         config_(config_of()),
-        model_(options_of(trial).first, options_of(trial).second,
-               Regions{&world, nullptr, trial.layout}),
-        state_(model_, config_, FlatStore::Options{}, nullptr),
-        measures_(model_.measure_places(1), model_.detail_places()) {
+        model_(model_of(trial, world)),
+        state_(*model_, config_, FlatStore::Options{}, nullptr),
+        measures_(model_->measure_places(1), model_->detail_places()) {
     if (!trial.swapped) return;
-    model_.visit([&](Param& w) {
+    model_->visit([&](Param& w) {
       if (w.reduce != ReduceGroup::kData) return;
       Tensor all({2, w.shape.count()}, w.master.dtype());
       world.all_gather(all, w.master).wait();
@@ -85,25 +95,26 @@ class Job {
       const MicroBatch batch = sequence(at);
       Tape tape;
       const double scale = 1.0 / static_cast<double>(kSequences * trial_.tokens);
-      const Var y = model_.loss(tape, batch, {1, step, &measures_}, scale);
+      const Var y = model_->loss(tape, batch, {1, step, &measures_}, scale);
       loss.data<double>()[0] += test::values(y.value()).front();
       tape.backward(y);
     }
-    model_.visit([&](Param& w) {
+    model_->visit([&](Param& w) {
       if (w.reduce == ReduceGroup::kAll) world_.all_reduce_sum(w.grad).wait();
     });
+    world_.all_reduce_sum(loss).wait();
+    if (measures_.sums().empty()) return loss.data<double>()[0];
     Tensor sums = Tensor::of<double>({std::ssize(measures_.sums())},
                                      {measures_.sums().begin(), measures_.sums().end()});
     world_.all_reduce_sum(sums).wait();
     std::ranges::copy(sums.span<double>(), measures_.sums().begin());
-    world_.all_reduce_sum(loss).wait();
     return loss.data<double>()[0];
   }
 
   double grad_norm() {
     Tensor squares = test::full({1}, 0);  // of what this rank alone has
     double shared = 0;
-    model_.visit([&](const Param& w) {
+    model_->visit([&](const Param& w) {
       double& to = w.reduce == ReduceGroup::kAll ? shared : squares.data<double>()[0];
       for (const double v : test::values(w.grad)) to += v * v;
     });
@@ -113,17 +124,17 @@ class Job {
 
   void update(int64_t step) {
     state_.optimizer().step(step, grad_norm());
-    model_.end_step(measures_);
+    model_->end_step(measures_);
   }
 
   // Validation losses of this rank's first sequence.
   std::vector<double> token_losses() {
-    return test::values(model_.token_losses(sequence(world_.rank()), Routing::kAsTrained));
+    return test::values(model_->token_losses(sequence(world_.rank()), Routing::kAsTrained));
   }
 
-  Cmollm& model() { return model_; }
+  Model& model() { return *model_; }
 
-  [[nodiscard]] std::vector<Reading> readings() const { return model_.readings(measures_); }
+  [[nodiscard]] std::vector<Reading> readings() const { return model_->readings(measures_); }
 
  private:
   // The same in every step, so that there is something to learn.
@@ -136,13 +147,17 @@ class Job {
       if (t < T) inputs.data<int32_t>()[t] = id;
       if (t > 0) targets.data<int32_t>()[t - 1] = id;
     }
-    return {inputs, targets, at};
+    if (!trial_.variant.documents) return {inputs, targets, at};
+    Tensor starts({1, T}, DType::kI32);
+    const auto second = static_cast<int32_t>(1 + at % (T - 1));
+    for (int64_t t = 0; t < T; ++t) starts.data<int32_t>()[t] = t < second ? 0 : second;
+    return {inputs, targets, at, starts};
   }
 
   Trial trial_;
   Group& world_;
   Config config_;
-  Cmollm model_;
+  std::unique_ptr<Model> model_;
   TrainingState state_;
   Measures measures_;
 };
@@ -297,6 +312,26 @@ INSTANTIATE_TEST_SUITE_P(Layouts, StreamParallel,
                            return join(std::get<0>(c.param).name, slice ? "_slice" : "_gather");
                          });
 
+// Copies of the input, which stay whole.
+const Case kCopies[] = {
+    {"pipeline", [](CmollmKeys& keys, Gpt2Options&) { keys.mode = StreamMode::kPipeline; }},
+    {"pipeline_spans",
+     [](CmollmKeys& keys, Gpt2Options& o) {
+       keys.mode = StreamMode::kPipeline;
+       keys.span = 1;
+       keys.agg = Aggregator::kLinear;
+       keys.variant = GateVariant::kContextAware;
+       o.recompute = true;
+     },
+     false, true},
+    {"parascale", [](CmollmKeys&, Gpt2Options&) {}, true},
+};
+
+INSTANTIATE_TEST_SUITE_P(Copies, StreamParallel,
+                         testing::Combine(testing::ValuesIn(kCopies),
+                                          testing::Values(StreamLayout::kGather)),
+                         [](const auto& c) { return std::string(std::get<0>(c.param).name); });
+
 // Rows that travel in several chunks.
 TEST(StreamParallelChunks, AreOneRank) {
   for (const StreamLayout layout : {StreamLayout::kGather, StreamLayout::kSlice}) {
@@ -319,6 +354,25 @@ TEST(StreamParallelFault, StreamsOfTheWrongRankShow) {
       const double difference = std::abs(job.backward(0) - want.losses[0]) / want.losses[0];
       // Slices that are swapped in all three tensors are the same function, but not the same split.
       EXPECT_EQ(difference > 1e-7, trial.swapped);
+    });
+  }
+}
+
+// At first the mean of streams is all that counts, in whatever order they are.
+TEST(StreamParallelFault, CopiesOfTheWrongRankShow) {
+  constexpr int64_t kSteps = 3;
+  for (const Case& copies : kCopies) {
+    const Results want = alone({copies}, kSteps);
+    run_on_threads(2, [&](Group& world) {
+      Trial trial{copies};
+      trial.swapped = true;
+      Job job(trial, world);
+      double difference = 0;
+      for (int64_t step = 0; step < kSteps; ++step) {
+        difference = std::abs(job.backward(step) - want.losses.back()) / want.losses.back();
+        job.update(step);
+      }
+      EXPECT_GT(difference, test::kLayoutsF64.relative) << copies.name;
     });
   }
 }

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/models/registry.h"
 #include "runtime/planner/scale.h"
 #include "tests/data/folder.h"
 #include "tests/runtime/planner/machines.h"
@@ -50,13 +49,45 @@ TEST(Layouts, PartsAreThoseOfTheModelsOwnParameters) {
     layout.mesh = {1, m, 1};
     layout.streams = how;
     layout.has_streams = true;
-    const auto model = make_model(streams, kVocabulary);
-    return weight_bytes(*model, streams, layout).data.count;
+    return weight_bytes(streams, kVocabulary, layout).data.count;
   };
   const double kernels = 2 * 4 * (64.0 * 32 + 64), down = 2 * 64.0 * 32;
   EXPECT_DOUBLE_EQ(counts(2, StreamLayout::kGather), kernels / 2);
   EXPECT_DOUBLE_EQ(counts(2, StreamLayout::kSlice), (kernels + down) / 2);
   EXPECT_DOUBLE_EQ(counts(3, StreamLayout::kGather), kernels / 2);  // the fullest has two of four
+}
+
+TEST(Layouts, CopiesOfTheInputLieOverRanksWhole) {
+  const Config pipeline = test::planned("type: cmollm, mode: pipeline, streams: 3");
+  const Config parascale = test::planned("type: parascale, streams: 3, prefix: 8");
+  for (const Config& config : {pipeline, parascale}) {
+    EXPECT_EQ(refusal(config, {1, 4}, 2), "");
+    EXPECT_THAT(refusal(config, {1, 4}, 4), HasSubstr("more than model.streams 3"));
+    EXPECT_EQ(refusal(config, {1, 4}, 2, StreamLayout::kSlice), "none");
+    Layout layout;
+    layout.mesh = {1, 2, 1};  // the fullest rank has two of three
+    const double map = 32 * 32 + 32, prefixes = 2 * 2 * 8 * 32;
+    EXPECT_DOUBLE_EQ(weight_bytes(config, kVocabulary, layout).data.count,
+                     2 * (config.model.type == ModelType::kCmollm ? map : prefixes));
+  }
+}
+
+// Nothing is gained where memory is plenty: rows travel, and an uneven rank runs more of them.
+TEST(Plan, CopiesStayTogetherWhereTheyFit) {
+  const Config config = test::planned("type: cmollm, mode: pipeline, streams: 3");
+  const Plan plan = make_plan(config, kVocabulary, {1, 2}, test::tiny_machine());
+  ASSERT_NE(plan.best(), nullptr);
+  EXPECT_EQ(plan.best()->layout.mesh.model, 1);
+  const LayoutPlan *spread = nullptr, *whole = nullptr;
+  for (const LayoutPlan& p : plan.layouts) {
+    if (!p.legal() || p.layout.zero) continue;
+    (p.layout.mesh.model == 2 ? spread : whole) = &p;
+  }
+  ASSERT_TRUE(spread != nullptr && whole != nullptr);
+  EXPECT_GT(spread->seconds.attention, whole->seconds.attention);
+  EXPECT_GT(spread->seconds.products, whole->seconds.products);
+  EXPECT_GT(spread->seconds.regions, whole->seconds.regions);
+  EXPECT_LT(spread->memory.weights, whole->memory.weights);
 }
 
 const LayoutPlan& of_model(const Plan& plan, int model, bool zero) {

@@ -6,7 +6,6 @@
 
 #include "runtime/bench/random_step.h"
 #include "runtime/config/validate_parallel.h"
-#include "runtime/models/registry.h"
 #include "runtime/planner/plan.h"
 #include "tests/support/tolerance.h"
 
@@ -63,9 +62,10 @@ Layout layout_of(const Config& config, int ranks) {
   Layout layout;
   const auto model = static_cast<int>(std::max<int64_t>(config.parallel.model.value, 1));
   layout.mesh = mesh_shape(ranks, model, pool_sequences(config.model), config.train.micro_batch);
-  layout.has_streams = config.model.type == ModelType::kCmollm && model > 1;
+  layout.has_streams = has_streams(config.model) && model > 1;
   const bool slice = stream_layout(config, model) == StreamLayoutChoice::kSlice;
   layout.streams = slice ? StreamLayout::kSlice : StreamLayout::kGather;
+  layout.zero = config.parallel.zero > 0;
   return layout;
 }
 
@@ -80,8 +80,7 @@ void expect_rank(const std::string& model, int ranks, const std::string& paralle
   const Config config = run_of(model, ranks, parallel, precision);
   const Layout layout = layout_of(config, ranks);
   const std::string name = model + ": " + layout.name() + ", " + precision;
-  const auto whole = make_model(config, kVocabulary);
-  const WeightBytes weights = weight_bytes(*whole, config, layout);
+  const WeightBytes weights = weight_bytes(config, kVocabulary, layout);
   const RankMemory memory = rank_memory(weights, config, kVocabulary, layout);
   const Measured real = measure(config, ranks);
   EXPECT_NEAR(memory.kept() / real.kept, 1, test::kPlannedWeights.relative) << name;
@@ -104,11 +103,34 @@ TEST(PlannedRegions, AreTheAllocatorsAndTheWiresForStreams) {
   }
 }
 
+TEST(PlannedRegions, AreTheAllocatorsAndTheWiresForCopies) {
+  const std::string pipeline = "type: cmollm, mode: pipeline, layers: 3";
+  expect_rank(pipeline + ", streams: 4", 2, "model: 2");
+  expect_rank(pipeline + ", streams: 4, span: 1", 4, "model: 4");
+  expect_rank(pipeline + ", streams: 3, span: 2, variant: simple", 2, "model: 2", "bf16");
+  expect_rank("type: parascale, layers: 3, streams: 4", 2, "model: 2");
+  expect_rank("type: parascale, layers: 3, streams: 3", 2, "model: 2");
+}
+
 TEST(PlannedRegions, AreTheAllocatorsForExperts) {
   expect_rank("type: kappa_moe, layers: 4, experts: 4", 2, "model: 2");
   expect_rank("type: kappa_moe, layers: 4, experts: 8", 4, "model: 4", "bf16");
   expect_rank("type: moep_msit, layers: 3, pool_sequences: 8, expert_width: 96", 2, "model: 2");
   expect_rank("type: moep_msit, layers: 3, pool_sequences: 16, expert_width: 96", 2, "model: 1");
+}
+
+// Whole matrices dealt to 3 ranks leave their segments padded, on a rank with fewer too.
+TEST(PlannedRegions, AreTheAllocatorsForDividedMatrices) {
+  constexpr int kRanks = 3;
+  for (const char* model : {"type: gpt2, layers: 2", "type: kappa_moe, layers: 4, experts: 4"}) {
+    Config config = run_of(model, kRanks, "zero: 1", "bf16");
+    config.optim.matrix = MatrixOptimizer::kAurora;
+    const Layout layout = layout_of(config, kRanks);
+    const WeightBytes weights = weight_bytes(config, kVocabulary, layout);
+    const RankMemory memory = rank_memory(weights, config, kVocabulary, layout);
+    EXPECT_NEAR(memory.kept() / measure(config, kRanks).kept, 1, test::kPlannedWeights.relative)
+        << model;
+  }
 }
 
 }  // namespace

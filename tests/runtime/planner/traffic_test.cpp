@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/models/registry.h"
+#include "parallel/pool_choice.h"
 #include "runtime/planner/activations.h"
 #include "tests/data/folder.h"
 #include "tests/runtime/planner/machines.h"
@@ -17,8 +17,7 @@ constexpr int64_t kVocabulary = 100;
 // Bytes that a rank receives in a step at one moment.
 double received(const Config& config, const Layout& layout, const Cluster& cluster, Moment moment,
                 int64_t accumulation = 1) {
-  const auto model = make_model(config, kVocabulary);
-  const WeightBytes weights = weight_bytes(*model, config, layout);
+  const WeightBytes weights = weight_bytes(config, kVocabulary, layout);
   double bytes = 0;
   for (const Transfer& t : transfers(config, weights, layout, accumulation)) {
     if (t.moment == moment) {
@@ -38,8 +37,7 @@ Layout layout_of(int data, int model, StreamLayout streams = StreamLayout::kGath
 TEST(Traffic, GradientsGoRoundARing) {
   const Config config = test::planned("type: gpt2");
   const Layout layout = layout_of(4, 1);
-  const auto model = make_model(config, kVocabulary);
-  const double n = weight_bytes(*model, config, layout).all.count;
+  const double n = weight_bytes(config, kVocabulary, layout).all.count;
   EXPECT_DOUBLE_EQ(received(config, layout, {1, 4}, Moment::kGradients), 2 * 0.75 * n * 4);
   Layout zero = layout;
   zero.zero = true;
@@ -85,12 +83,36 @@ TEST(Traffic, ARowGoesOnceToEachRankWithOneOfItsExperts) {
                    2 * rows + 2 * slots * 32 * 4 + slots * (8 + 4));
 }
 
+// Home and back, for each token of the group q b N d / S; in, ids, then rows and wide gradients.
+TEST(Traffic, CopiesComeHome) {
+  constexpr double d = 32, N = 4, rows = 2 * 16;
+  for (const int S : {2, 4}) {
+    const double q = (S - 1.0) / S, tokens = rows * S;
+    const auto of = [&](const std::string& model) {
+      const Config config =
+          test::planned(model + ", streams: 4", {"train.precision=bf16", "train.micro_batch=2"});
+      return received(config, layout_of(1, S), {1, S}, Moment::kExperts, 3);
+    };
+    const double home = 2 * 2 * N * d / S;
+    EXPECT_DOUBLE_EQ(of("type: parascale"), 3 * tokens * q * (4 + home));
+    EXPECT_DOUBLE_EQ(of("type: cmollm, mode: pipeline"), 3 * tokens * q * (4 + home));
+    EXPECT_DOUBLE_EQ(of("type: cmollm, mode: pipeline, span: 1"),
+                     3 * tokens * q * (4 + 2 * home + (2 + 4) * d));
+  }
+}
+
 TEST(Traffic, ExpertChoiceGathersItsScores) {
   const Config config = test::planned("type: moep_msit, pool_sequences: 4");
   Layout layout = layout_of(4, 1);
   layout.mesh.pool = 4;
   // Two layers, 4 experts, 16 rows of each of 3 other ranks, fp32.
   EXPECT_DOUBLE_EQ(received(config, layout, {1, 4}, Moment::kExperts), 2 * 3 * 16 * 4 * 4);
+  // Of a pool too large for that counts by digit, and how many are equal to the k-th.
+  const Config large = test::planned("type: moep_msit, pool_sequences: 4", {"model.context=65536"});
+  const PoolScores pool{4 * 65536, 4, 4, DType::kF32};
+  const double counts = std::exp2(pool.digit_bits()) * 4 * 8;
+  EXPECT_DOUBLE_EQ(received(large, layout, {1, 4}, Moment::kExperts),
+                   2 * (static_cast<double>(pool.digits()) * 1.5 * counts + 3 * 4 * 8));
 }
 
 TEST(Traffic, PlacesGroupsOnHosts) {

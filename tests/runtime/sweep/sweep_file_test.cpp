@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "runtime/sweep/expand.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace anabranch {
@@ -40,19 +41,12 @@ class SweepFiles : public testing::Test {
 
   // What is said of a file that must be refused, without the folder's name.
   [[nodiscard]] std::string refusal(const std::string& rest) const {
-    try {
-      (void)expand(rest);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.fault(), Fault::kConfig) << error.what();
-      std::string what = error.what();
-      const std::string folder = dir_.path().string() + "/";
-      for (size_t at = 0; (at = what.find(folder)) != std::string::npos;) {
-        what.erase(at, folder.size());
-      }
-      return what;
+    std::string what = test::refusal([&] { (void)expand(rest); });
+    const std::string folder = dir_.path().string() + "/";
+    for (size_t at = 0; (at = what.find(folder)) != std::string::npos;) {
+      what.erase(at, folder.size());
     }
-    ADD_FAILURE() << "not refused: " << rest;
-    return "";
+    return what;
   }
 
   const test::TempDir dir_;

@@ -11,6 +11,7 @@
 #include "core/ops/stream_balance.h"
 #include "runtime/config/section_reader.h"
 #include "runtime/toy/boundary_plot.h"
+#include "tests/support/refusal.h"
 #include "tests/support/tensors.h"
 #include "tests/support/xml.h"
 
@@ -39,13 +40,7 @@ ClustersConfig read(const std::string& text) {
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    read(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::kConfig);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { read(text); });
 }
 
 TEST(ClustersConfig, BadKeysAreRefusedWithTheirLine) {
