@@ -51,6 +51,15 @@ thin() {
   done
 }
 
+# The same sources by CUDA's own compiler, for every architecture, warnings as errors.
+nvcc_step() {
+  if command -v nvcc >/dev/null; then
+    step "nvcc" build cuda
+  else
+    echo "== nvcc: NOT INSTALLED, so the CUDA sources were compiled for the simulator only"
+  fi
+}
+
 compile() { cmake --build --preset "$1" 2>&1 | thin; }
 build() { cmake --preset "$1" | sed -n '/^-- anabranch\|^--  /p' && compile "$1"; }
 
@@ -98,6 +107,7 @@ if [ "$default" = yes ]; then
   step "shell" tests/policy/shell.sh
   step "headers" compile headers
   step "tidy" tests/policy/tidy.sh
+  nvcc_step
   suite release -LE slow
 fi
 for part in "${parts[@]}"; do

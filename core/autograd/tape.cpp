@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/tensor/accumulate.h"
+#include "core/tensor/element.h"
 
 namespace anabranch {
 
@@ -55,7 +56,7 @@ void Tape::backward(const Var& loss) {
   AB_CHECK(loss.value().count() == 1, "backward from a tensor of shape ", loss.shape(),
            "; only a scalar loss has an implied gradient of 1");
   Tensor one = loss.value().like("seed");
-  dispatch(one.dtype(), [&]<class T>() { *one.data<T>() = T(1); });
+  set_element(one, 1);
   backward(loss, one);
 }
 
@@ -63,7 +64,12 @@ void Tape::backward(const Var& y, Tensor dy) {
   AB_CHECK(y.tape() == this, "backward from a Var of another tape");
   AB_CHECK(mode_ != Mode::kDry, "a dry tape has nothing to run backward");
   AB_CHECK(y.shape() == dy.shape(), "the seed is ", dy.shape(), " but the output ", y.shape());
-  give(y, std::move(dy));
+  Tensor& seed = grads_[static_cast<size_t>(y.id())];
+  if (seed.empty()) {
+    seed = std::move(dy);
+  } else {
+    give(y, dy);
+  }
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();

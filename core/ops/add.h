@@ -15,4 +15,10 @@ namespace cpu {
 void add(Tensor& z, const Tensor& x, const Tensor& y);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void add(Tensor& z, const Tensor& x, const Tensor& y);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -24,4 +24,11 @@ void gelu_forward(Tensor& y, const Tensor& x, GeluForm form);
 void gelu_backward(Tensor& dx, const Tensor& dy, const Tensor& x, GeluForm form);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void gelu_forward(Tensor& y, const Tensor& x, GeluForm form);
+void gelu_backward(Tensor& dx, const Tensor& dy, const Tensor& x, GeluForm form);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -29,8 +29,6 @@ struct AddNorm {
 // sum becomes, in place if no one else holds it, the gradient of both x and delta.
 AddNorm add_layer_norm(const Var& x, const Var& delta, Param& w, Param& b, double eps = 1e-5);
 
-namespace cpu {
-
 // Writes y and stats, and sum if delta is there. [N, 2] stats hold (m, r) of each row.
 struct LayerNormForward {
   Tensor y, sum, stats;
@@ -45,8 +43,17 @@ struct LayerNormBackward {
   Tensor dy, x, stats, w;
 };
 
+namespace cpu {
+
 void layer_norm_forward(LayerNormForward& op);
 void layer_norm_backward(LayerNormBackward& op);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void layer_norm_forward(LayerNormForward& op);
+void layer_norm_backward(LayerNormBackward& op);
+
+}  // namespace cuda
 }  // namespace anabranch

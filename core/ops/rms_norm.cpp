@@ -1,7 +1,21 @@
 #include "core/ops/rms_norm.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
+
+void run(RmsNormForward& op) {
+  if (op.x.device().is_cpu()) return cpu::rms_norm_forward(op);
+  if constexpr (build::kCuda) return cuda::rms_norm_forward(op);
+  AB_FAIL("[rms_norm] no kernel for this device in this build");
+}
+
+void run(RmsNormBackward& op) {
+  if (op.x.device().is_cpu()) return cpu::rms_norm_backward(op);
+  if constexpr (build::kCuda) return cuda::rms_norm_backward(op);
+  AB_FAIL("[rms_norm] no kernel for this device in this build");
+}
 
 void check(const Var& x, const Param* w) {
   AB_CHECK(x.shape().rank() >= 1, "[rms_norm] x has no axis to normalise over");
@@ -13,14 +27,13 @@ void check(const Var& x, const Param* w) {
 }
 
 // The forward of both ops; `delta` is empty for the first.
-cpu::RmsNormForward forward(const Tensor& x, const Tensor& delta, const Param* w, double eps) {
-  cpu::RmsNormForward op{x.like("rms_norm"), {}, {}, x, delta, {}, eps};
+RmsNormForward forward(const Tensor& x, const Tensor& delta, const Param* w, double eps) {
+  RmsNormForward op{x.like("rms_norm"), {}, {}, x, delta, {}, eps};
   if (w != nullptr) op.w = w->value;
   if (!delta.empty()) op.sum = x.like("residual");
   const int64_t rows = x.count() / std::max<int64_t>(x.dim(-1), 1);
   op.r = x.like({rows}, accumulator_of(x.dtype()), "rms_norm_r");
-  AB_CHECK(x.device().is_cpu(), "[rms_norm] no kernel for this device in this build");
-  cpu::rms_norm_forward(op);
+  run(op);
   return op;
 }
 
@@ -28,17 +41,17 @@ std::vector<Param*> list(Param* w) {
   return w == nullptr ? std::vector<Param*>{} : std::vector<Param*>{w};
 }
 
-void backward(Tape& t, Param* w, cpu::RmsNormBackward op) {
+void backward(Tape& t, Param* w, RmsNormBackward op) {
   if (w != nullptr) {
     op.dw = t.grad(*w);
     op.w = w->value;
   }
-  cpu::rms_norm_backward(op);
+  run(op);
 }
 
 Var norm(const Var& x, Param* w, double eps) {
   check(x, w);
-  const cpu::RmsNormForward op = forward(x.value(), {}, w, eps);
+  const RmsNormForward op = forward(x.value(), {}, w, eps);
   if (x.tape() == nullptr) return op.y;
   return x.tape()->record("rms_norm", op.y, list(w), [x, w, r = op.r](Tape& t, const Tensor& dy) {
     GradSink dx{};
@@ -51,7 +64,7 @@ AddRmsNorm add_norm(const Var& x, const Var& delta, Param* w, double eps) {
   check(x, w);
   AB_CHECK(x.shape() == delta.shape() && x.dtype() == delta.dtype(), "[add_rms_norm] x is ",
            name_of(x.dtype()), x.shape(), " but delta is ", name_of(delta.dtype()), delta.shape());
-  const cpu::RmsNormForward op = forward(x.value(), delta.value(), w, eps);
+  const RmsNormForward op = forward(x.value(), delta.value(), w, eps);
   Tape* tape = tape_of(x, delta);
   if (tape == nullptr) return {op.sum, op.y};
 

@@ -33,8 +33,6 @@ struct AddRmsNorm {
 AddRmsNorm add_rms_norm(const Var& x, const Var& delta, Param& w, double eps = 1e-5);
 AddRmsNorm add_rms_norm(const Var& x, const Var& delta, double eps = 1e-5);
 
-namespace cpu {
-
 // Writes y and r [N], and sum if delta is there; w is empty for a gain of 1.
 struct RmsNormForward {
   Tensor y, sum, r;
@@ -50,8 +48,17 @@ struct RmsNormBackward {
   Tensor dy, x, r, w;
 };
 
+namespace cpu {
+
 void rms_norm_forward(RmsNormForward& op);
 void rms_norm_backward(RmsNormBackward& op);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void rms_norm_forward(RmsNormForward& op);
+void rms_norm_backward(RmsNormBackward& op);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -24,6 +24,9 @@ void add(T* y, const T* x, int64_t n) {
 void accumulate(Tensor& y, const Tensor& x) {
   AB_CHECK(y.count() == x.count() && y.dtype() == x.dtype(), "[accumulate] y is ",
            name_of(y.dtype()), y.shape(), " but x is ", name_of(x.dtype()), x.shape());
+  if (y.device().is_cuda()) {
+    if constexpr (build::kCuda) return cuda::accumulate(y, x);
+  }
   dispatch(y.dtype(), [&]<class T>() {
     T* to = y.data<T>();
     const T* from = x.data<T>();

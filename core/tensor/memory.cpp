@@ -7,20 +7,25 @@
 
 #include "core/base/build.h"
 #include "core/base/error.h"
+#include "core/tensor/device_cuda.h"
 
 namespace anabranch::memory {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20U;
 
-void check_cpu(Device device) {
-  AB_CHECK(device.is_cpu(), "[memory] this build has no GPU memory; set device: cpu");
+void check_device(Device device) {
+  AB_CHECK(device.is_cpu() || build::kCuda,
+           "[memory] this build has no GPU memory; set device: cpu");
 }
 
 }  // namespace
 
 void* allocate(Device device, size_t bytes) {
-  check_cpu(device);
+  check_device(device);
+  if constexpr (build::kCuda) {
+    if (device.is_cuda()) return cuda::allocate(device.index, bytes);
+  }
   const bool large = bytes >= kHugePage;
   const size_t alignment = large ? kHugePage : 64;
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
@@ -31,18 +36,30 @@ void* allocate(Device device, size_t bytes) {
 }
 
 void release(Device device, void* block, size_t /*bytes*/) {
-  if (device.is_cpu()) std::free(block);
+  if (device.is_cpu()) return std::free(block);
+  if constexpr (build::kCuda) cuda::release(block);
 }
 
-void copy(void* to_block, Device to, const void* from_block, Device from, size_t bytes) {
-  check_cpu(to);
-  check_cpu(from);
-  if (bytes > 0) std::memcpy(to_block, from_block, bytes);
+void copy(void* to_block, Device to, const void* from_block, Device from, size_t bytes,
+          [[maybe_unused]] CUstream_st* stream) {
+  check_device(to);
+  check_device(from);
+  if (bytes == 0) return;
+  if (to.is_cpu() && from.is_cpu()) {
+    std::memcpy(to_block, from_block, bytes);
+  } else {
+    if constexpr (build::kCuda) cuda::copy(to_block, from_block, bytes, stream);
+  }
 }
 
-void fill_zero(Device device, void* block, size_t bytes) {
-  check_cpu(device);
-  if (bytes > 0) std::memset(block, 0, bytes);
+void fill_zero(Device device, void* block, size_t bytes, [[maybe_unused]] CUstream_st* stream) {
+  check_device(device);
+  if (bytes == 0) return;
+  if (device.is_cpu()) {
+    std::memset(block, 0, bytes);
+  } else {
+    if constexpr (build::kCuda) cuda::fill_zero(block, bytes, stream);
+  }
 }
 
 }  // namespace anabranch::memory

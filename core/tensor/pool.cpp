@@ -25,11 +25,12 @@ size_t round_up(size_t bytes) {
 Pool::~Pool() { trim(); }
 
 void* Pool::allocate(size_t bytes, const char* tag) {
-  const size_t capacity = round_up(bytes);
+  const bool reuse = reuse_ == Reuse::kAlways;
+  const size_t capacity = reuse ? round_up(bytes) : std::max<size_t>(bytes, 1);
   const std::scoped_lock hold(lock_);
   void* block = nullptr;
   size_t got = capacity;
-  const auto found = free_.lower_bound(capacity);
+  const auto found = reuse ? free_.lower_bound(capacity) : free_.end();
   if (found != free_.end() && found->first <= capacity + capacity / kSlackDivisor) {
     got = found->first;
     block = found->second;

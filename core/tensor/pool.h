@@ -3,7 +3,7 @@
 // Fresh pages are slow on virtual machines and cudaMalloc stalls a GPU, so blocks are kept when
 // freed and handed out again. A block freed on a rank's compute stream may be reused at once by
 // later work of that stream; whoever uses it on another stream or thread holds a reference to it
-// until that work is done. On a CPU, program order is that stream.
+// until that work is done. On a CPU, program order is that stream. The stream is the pool's own.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/tensor/device.h"
+#include "core/tensor/stream.h"
 
 namespace anabranch {
 
@@ -27,13 +28,21 @@ class Pool {
     int64_t blocks = 0;  // allocations ever made
   };
 
-  explicit Pool(Device device = {}) : device_(device) {}
+  // kNever: each block is a new one of just the size asked for, for tests that look for reads of
+  // what was never written and for accesses past the end.
+  enum class Reuse : uint8_t { kAlways, kNever };
+
+  explicit Pool(Device device = {}, Reuse reuse = Reuse::kAlways)
+      : device_(device), reuse_(reuse), stream_(device) {}
 
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   [[nodiscard]] Device device() const { return device_; }
+
+  // The compute stream of the rank whose memory this is.
+  [[nodiscard]] const Stream& stream() const { return stream_; }
 
   // `bytes` of memory aligned to 64, uninitialised. `tag` says who holds it; a string literal.
   // Throws Error if memory runs out, naming what holds how much.
@@ -58,6 +67,8 @@ class Pool {
   [[nodiscard]] std::string report() const;  // the holders, for an error; lock held
 
   Device device_;
+  Reuse reuse_;
+  Stream stream_;
   mutable std::mutex lock_;
   std::multimap<size_t, void*> free_;      // by capacity
   std::unordered_map<void*, Block> live_;  // by address; never iterated on a result path

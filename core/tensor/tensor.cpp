@@ -42,6 +42,10 @@ Device Tensor::device() const {
 
 std::shared_ptr<Pool> Tensor::pool() const { return buffer_ ? buffer_->pool : nullptr; }
 
+CUstream_st* Tensor::stream() const {
+  return buffer_ && buffer_->pool ? buffer_->pool->stream().handle() : nullptr;
+}
+
 Tensor Tensor::view(int64_t offset, Shape shape) const {
   AB_CHECK(0 <= offset && offset + shape.count() <= count_, "a view of ", shape, " at ", offset,
            " leaves a tensor of ", count_, " elements");
@@ -63,12 +67,21 @@ Tensor Tensor::clone(const char* tag) const {
   return t;
 }
 
-void Tensor::fill_zero() { memory::fill_zero(device(), raw(), bytes()); }
+Tensor Tensor::copy_in(const std::shared_ptr<Pool>& pool, const char* tag) const {
+  Tensor t(shape_, dtype_, pool, tag);
+  t.copy_from(*this);
+  return t;
+}
+
+void Tensor::fill_zero() { memory::fill_zero(device(), raw(), bytes(), stream()); }
 
 void Tensor::copy_from(const Tensor& from) {
   AB_CHECK(from.count_ == count_ && from.dtype_ == dtype_, "cannot copy ", name_of(from.dtype_),
            from.shape_, " to ", name_of(dtype_), shape_);
-  memory::copy(raw(), device(), from.raw(), from.device(), bytes());
+  CUstream_st *mine = stream(), *other = from.stream();
+  AB_CHECK(mine == nullptr || other == nullptr || mine == other,
+           "a copy between tensors of two GPU streams");
+  memory::copy(raw(), device(), from.raw(), from.device(), bytes(), mine != nullptr ? mine : other);
 }
 
 void Tensor::expect(std::function<void()> wait) { buffer_->wait = std::move(wait); }
@@ -80,6 +93,11 @@ void Tensor::arrive() const {
 void Tensor::check_access(DType type) const {
   AB_CHECK(type == dtype_, "a tensor of ", name_of(dtype_), " was read as ", name_of(type));
   AB_CHECK(device().is_cpu(), "memory of a GPU was read from the host");
+}
+
+void Tensor::check_device_access(DType type) const {
+  AB_CHECK(type == dtype_, "a tensor of ", name_of(dtype_), " was read as ", name_of(type));
+  AB_CHECK(device().is_cuda(), "memory of the host was given to a GPU");
 }
 
 }  // namespace anabranch

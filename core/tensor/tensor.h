@@ -63,6 +63,9 @@ class Tensor {
 
   [[nodiscard]] std::shared_ptr<Pool> pool() const;
 
+  // The stream in whose order a kernel uses these elements: the pool's; null on the CPU.
+  [[nodiscard]] CUstream_st* stream() const;
+
   // True if no other Tensor shares the buffer.
   [[nodiscard]] bool unique() const { return buffer_.use_count() == 1; }
 
@@ -79,6 +82,20 @@ class Tensor {
   template <class T>
   [[nodiscard]] const T* data() const {
     check_access(kDTypeOf<T>);
+    return reinterpret_cast<const T*>(raw());
+  }
+
+  // The same for a kernel's arguments; throws if T is not the element type or the memory is not a
+  // GPU's.
+  template <class T>
+  [[nodiscard]] T* device_data() {
+    check_device_access(kDTypeOf<T>);
+    return reinterpret_cast<T*>(raw());
+  }
+
+  template <class T>
+  [[nodiscard]] const T* device_data() const {
+    check_device_access(kDTypeOf<T>);
     return reinterpret_cast<const T*>(raw());
   }
 
@@ -121,6 +138,9 @@ class Tensor {
 
   [[nodiscard]] Tensor clone(const char* tag = "clone") const;
 
+  // A copy in the memory of `pool`, or on the plain heap of the CPU if that is null.
+  [[nodiscard]] Tensor copy_in(const std::shared_ptr<Pool>& pool, const char* tag = "copy") const;
+
   void fill_zero();
   // Copies the elements of a tensor of equal count and type, from any device.
   void copy_from(const Tensor& from);
@@ -130,6 +150,7 @@ class Tensor {
 
   void check_access(DType type) const;
   void arrive() const;
+  void check_device_access(DType type) const;
 
   std::shared_ptr<Buffer> buffer_;
   std::byte* base_ = nullptr;

@@ -21,6 +21,20 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 find_package(Parquet QUIET CONFIG)  # optional: Arrow C++ is not in Debian 12
 
+if(AB_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  enable_language(CUDA)
+  # CMake 3.25 does not know nvcc's C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
 # Third-party headers are not ours to warn about.
 foreach(target IN ITEMS prometheus-cpp::pull prometheus-cpp::core spdlog::spdlog CLI11::CLI11)
   get_target_property(include_dirs ${target} INTERFACE_INCLUDE_DIRECTORIES)

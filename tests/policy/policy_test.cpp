@@ -26,9 +26,12 @@ struct Folder {
 // Who may include whom. A path takes the rule of its longest matching folder.
 const std::map<std::string, Folder> kFolders = {
     {"core/base", {{}, {"omp.h", "spdlog/", "sys/", "unistd.h", "sched.h"}}},
-    {"core/tensor", {{"core/base"}, {"sys/mman.h", "cuda"}}},
+    {"core/cuda", {{"core/base"}, {"cuda"}}},
+    {"core/tensor", {{"core/base", "core/cuda"}, {"sys/mman.h", "cuda"}}},
     {"core/autograd", {{"core/base", "core/tensor"}, {}}},
-    {"core/ops", {{"core/base", "core/tensor", "core/autograd"}, {"oneapi/dnnl/", "dnnl", "cuda"}}},
+    {"core/ops",
+     {{"core/base", "core/cuda", "core/tensor", "core/autograd"},
+      {"oneapi/dnnl/", "dnnl", "cuda", "mma.h"}}},
     {"core/nn", {{"core"}, {}}},
     {"monitoring",
      {{"core/base"}, {"prometheus/", "nlohmann/", "unistd.h", "fcntl.h", "netdb.h", "sys/"}}},
@@ -47,11 +50,14 @@ const std::map<std::string, Folder> kFolders = {
        "signal.h"}}},
     {"tests",
      {{"core", "parallel", "data", "monitoring", "runtime", "launch"},
-      {"gtest/",   "gmock/",   "benchmark/", "nlohmann/",    "hdf5.h",    "mpi.h",
-       "unistd.h", "fcntl.h",  "sys/",       "zlib.h",       "zstd.h",    "signal.h",
-       "poll.h",   "arpa/",    "netinet/",   "oneapi/dnnl/", "dnnl",      "yaml-cpp/",
-       "arrow/",   "parquet/", "netdb.h",    "sched.h",      "pthread.h", "pcre2.h"}}},
+      {"gtest/",   "gmock/",       "benchmark/", "nlohmann/", "hdf5.h",   "mpi.h",     "unistd.h",
+       "fcntl.h",  "sys/",         "zlib.h",     "zstd.h",    "signal.h", "poll.h",    "arpa/",
+       "netinet/", "oneapi/dnnl/", "dnnl",       "yaml-cpp/", "arrow/",   "parquet/",  "netdb.h",
+       "sched.h",  "pthread.h",    "pcre2.h",    "cuda",      "mma.h",    "sanitizer/"}}},
 };
+
+// The files that may look at a build macro.
+const std::set<std::string> kConditional = {"core/base/build.h", "core/cuda/launch.cuh"};
 
 constexpr int kHeaderLines = 200, kSourceLines = 400;
 
@@ -139,8 +145,8 @@ class Checker {
         breach(where, (header ? "a header may not include <" : "may not include <") + to + ">");
       }
     }
-    if (line.rfind("#if", 0) == 0 && path != "core/base/build.h") {
-      breach(where, "conditional compilation outside core/base/build.h");
+    if (line.rfind("#if", 0) == 0 && !kConditional.contains(path)) {
+      breach(where, "conditional compilation outside core/base/build.h and core/cuda/launch.cuh");
     }
     if (folder != "tests" && folder != "launch" && !kMayEnd.contains(path))
       check_quiet(where, line);
@@ -219,6 +225,9 @@ int check_planted() {
       {"core/ops/x.h", "#include <oneapi/dnnl/dnnl.hpp>\n"},
       {"data/x.cpp", "#include <mpi.h>\n"},
       {"parallel/x.cpp", "#ifdef AB_WITH_CUDA\n"},
+      {"core/ops/x.cu", "#ifdef AB_CUDA_SIM\n"},
+      {"core/cuda/x.cuh", "#include \"core/tensor/tensor.h\"\n"},
+      {"core/tensor/x.h", "#include <cuda_runtime.h>\n"},
       {"runtime/x.cpp", "  std::cout << 1;\n"},
       {"runtime/x.cpp", "  std::exit(1);\n"},
       {"core/base/x.h", std::string("// caf\xC3\xA9\n")},

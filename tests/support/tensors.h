@@ -34,8 +34,9 @@ inline Tensor full(Shape shape, double value, DType type = DType::kF64) {
   return t;
 }
 
-// The elements as doubles, whatever the floating type.
+// The elements as doubles, whatever the floating type and the device.
 inline std::vector<double> values(const Tensor& t) {
+  if (t.device().is_cuda()) return values(t.copy_in(nullptr));
   std::vector<double> all;
   dispatch(t.dtype(), [&]<class T>() {
     for (const T& v : t.span<T>())

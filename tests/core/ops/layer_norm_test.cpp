@@ -50,9 +50,11 @@ TEST(LayerNorm, GradientsAreThoseOfDifferences) {
 }
 
 TEST(LayerNorm, TypesAgree) {
-  Affine a(131);
-  test::expect_types_agree([&](const Var& x) { return layer_norm(x, a.w, a.b); },
-                           test::random({33, 131}, 1), a.params());
+  for (const int64_t n : {131, 304}) {
+    Affine a(n);
+    test::expect_types_agree([&](const Var& x) { return layer_norm(x, a.w, a.b); },
+                             test::random({33, n}, 1), a.params());
+  }
 }
 
 TEST(LayerNorm, Accumulates) {
@@ -105,10 +107,12 @@ TEST(AddLayerNorm, GradientsAreThoseOfDifferences) {
 }
 
 TEST(AddLayerNorm, TypesAgreeAndGradientsAccumulate) {
-  Affine a(70);
-  const auto f = [&](const Var& x) { return fused(x, a, false); };
-  test::expect_types_agree(f, test::random({17, 70}, 1), a.params());
-  test::expect_accumulates(f, test::random({17, 70}, 1), a.params());
+  for (const int64_t n : {70, 72}) {
+    Affine a(n);
+    const auto f = [&](const Var& x) { return fused(x, a, false); };
+    test::expect_types_agree(f, test::random({17, n}, 1), a.params());
+    test::expect_accumulates(f, test::random({17, n}, 1), a.params());
+  }
 }
 
 TEST(AddLayerNorm, OneOutputMayBeUnused) {

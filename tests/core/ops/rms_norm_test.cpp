@@ -58,9 +58,11 @@ TEST(RmsNorm, GradientsAreThoseOfDifferences) {
 }
 
 TEST(RmsNorm, TypesAgree) {
-  Gain a(131);
-  test::expect_types_agree([&](const Var& x) { return rms_norm(x, a.w); },
-                           test::random({33, 131}, 1), a.params());
+  for (const int64_t n : {131, 304}) {
+    Gain a(n);
+    test::expect_types_agree([&](const Var& x) { return rms_norm(x, a.w); },
+                             test::random({33, n}, 1), a.params());
+  }
 }
 
 TEST(RmsNorm, Accumulates) {
@@ -102,10 +104,12 @@ TEST(AddRmsNorm, GradientsAreThoseOfDifferences) {
 }
 
 TEST(AddRmsNorm, TypesAgreeAndGradientsAccumulate) {
-  Gain a(70);
-  const auto f = [&](const Var& x) { return fused(x, a, false); };
-  test::expect_types_agree(f, test::random({17, 70}, 1), a.params());
-  test::expect_accumulates(f, test::random({17, 70}, 1), a.params());
+  for (const int64_t n : {70, 72}) {
+    Gain a(n);
+    const auto f = [&](const Var& x) { return fused(x, a, false); };
+    test::expect_types_agree(f, test::random({17, n}, 1), a.params());
+    test::expect_accumulates(f, test::random({17, n}, 1), a.params());
+  }
 }
 
 TEST(AddRmsNorm, OneOutputMayBeUnused) {

@@ -1,0 +1,112 @@
+// The one way kernels are launched and shared memory is declared, for nvcc and for the simulator of
+// tests/cuda_sim; what a kernel may use beside this is in that folder's README.
+//
+//   launch<kernel<T>>({.blocks = dim3(n), .threads = dim3(256)}, stream, arguments...);
+//   auto& tile = shared<float[32][33]>();             static shared memory
+//   auto* rows = dynamic_shared<float>();             as many bytes as the launch asks for
+//   copy_async<16>(to, from); commit_async(); wait_async<0>();
+#pragma once
+
+#include <type_traits>
+
+#include <cuda_pipeline.h>
+#include <cuda_runtime.h>
+
+#include "core/cuda/check.h"
+
+namespace anabranch::cuda {
+
+// How a kernel is spread; `shared_bytes` of dynamic shared memory for each block.
+struct Grid {
+  dim3 blocks{1};
+  dim3 threads{1};
+  size_t shared_bytes = 0;
+};
+
+template <auto kKernel>
+struct Launcher;
+
+// The kernel as a template argument gives its exact parameter types, to which arguments convert.
+template <class... P, void (*kKernel)(P...)>
+struct Launcher<kKernel> {
+  static_assert((!std::is_reference_v<P> && ...), "a kernel's parameters are copied");
+
+  static cudaError_t run(const Grid& grid, cudaStream_t stream, P... arguments) {
+#ifdef AB_CUDA_SIM
+    return cuda_sim::launch_kernel<kKernel>(grid.blocks, grid.threads, grid.shared_bytes, stream,
+                                            arguments...);
+#else
+    constexpr size_t kWithoutAsking = size_t{48} << 10U;
+    if (grid.shared_bytes > kWithoutAsking) {
+      const cudaError_t refused =
+          cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes));
+      if (refused != cudaSuccess) return refused;
+    }
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid.blocks;
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kKernel, arguments...);
+#endif
+  }
+};
+
+// Puts a kernel on `stream`; a grid without blocks is nothing to do. Throws Error if the launch is
+// refused; a fault of the kernel itself shows at a later call.
+template <auto kKernel, class... Arguments>
+void launch(const Grid& grid, cudaStream_t stream, Arguments... arguments) {
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+  check(Launcher<kKernel>::run(grid, stream, arguments...), "kernel launch");
+}
+
+// A variable of the block, of type T. Two of one type in one kernel are told apart by a tag:
+// shared<float[32], struct First>().
+template <class T, class Tag = void>
+__device__ __forceinline__ T& shared() {
+#ifdef AB_CUDA_SIM
+  static const char key = 0;
+  return *static_cast<T*>(cuda_sim::static_shared(&key, sizeof(T)));
+#else
+  __shared__ T variable;
+  return variable;
+#endif
+}
+
+// The block's dynamic shared memory, aligned to 16.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+#ifdef AB_CUDA_SIM
+  return static_cast<T*>(cuda_sim::dynamic_shared());
+#else
+  extern __shared__ __align__(16) unsigned char ab_dynamic_shared[];
+  return reinterpret_cast<T*>(ab_dynamic_shared);
+#endif
+}
+
+// For a wide access: a GPU faults where `address` is not a multiple of kBytes; so does the
+// simulator, here.
+template <int kBytes>
+__device__ __forceinline__ void check_aligned([[maybe_unused]] const void* address) {
+#ifdef AB_CUDA_SIM
+  cuda_sim::check_aligned(address, kBytes);
+#endif
+}
+
+// An asynchronous copy of 4, 8 or 16 bytes from global to shared memory.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  __pipeline_memcpy_async(to, from, kBytes);
+}
+
+__device__ __forceinline__ void commit_async() { __pipeline_commit(); }
+
+// Waits until at most kPending of the committed groups of copies are not done.
+template <int kPending>
+__device__ __forceinline__ void wait_async() {
+  __pipeline_wait_prior(kPending);
+}
+
+}  // namespace anabranch::cuda

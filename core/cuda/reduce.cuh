@@ -1,0 +1,37 @@
+// Sums over the threads of a warp or a block, in an order that does not depend on timing: the same
+// bits in every run, and in every thread that gets the sum.
+#pragma once
+
+#include "core/cuda/launch.cuh"
+
+namespace anabranch::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+// The sum over a warp, which all its lanes must ask for and all get.
+template <class T>
+__device__ __forceinline__ T warp_sum(T value) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+// The sum over a block of kThreads, a multiple of 32; all threads must ask for it and all get it.
+template <int kThreads, class T>
+__device__ __forceinline__ T block_sum(T value) {
+  static_assert(kThreads % kWarp == 0);
+  constexpr int kWarps = kThreads / kWarp;
+  auto& sums = shared<T[kWarps], struct BlockSums>();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  value = warp_sum(value);
+  if (static_cast<int>(threadIdx.x) % kWarp == 0) sums[warp] = value;
+  __syncthreads();
+  T total = sums[0];
+  for (int i = 1; i < kWarps; ++i) total += sums[i];
+  __syncthreads();  // the next sum writes there
+  return total;
+}
+
+}  // namespace anabranch::cuda

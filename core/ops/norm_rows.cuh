@@ -1,0 +1,202 @@
+// The kernels of both normalisations, a warp for each row: layer_norm is kCentred, rms_norm is not
+// and may lack a gain. Rows are read again from the cache where a second pass needs them.
+#pragma once
+
+#include <cmath>
+
+#include "core/cuda/reduce.cuh"
+#include "core/ops/row_blocks.cuh"
+#include "core/tensor/pack.cuh"
+
+namespace anabranch::cuda {
+
+inline constexpr int kNormWarps = 8;  // at most, of a block
+
+template <class T>
+struct NormForward {
+  T *y, *sum;               // sum: null without delta
+  Accumulator<T>*mean, *r;  // mean: for kCentred
+  int64_t stats_stride;     // between the rows of these
+  const T *x, *delta;
+  const Accumulator<T>*w, *b;  // w: null for a gain of 1; b: for kCentred
+  int64_t rows, width;
+  Accumulator<T> eps;
+};
+
+// sum = x + delta, and the total of f over what is then normalised.
+template <int kN, class T, class F>
+__device__ __forceinline__ Accumulator<T> first_pass(const NormForward<T>& k, int64_t at, F f) {
+  Accumulator<T> total = 0;
+  for (int64_t c = threadIdx.x % kWarp * kN; c < k.width; c += kWarp * kN) {
+    Pack<T, kN> x = load<kN>(k.x + at + c);
+    if (k.delta != nullptr) {
+      const Pack<T, kN> delta = load<kN>(k.delta + at + c);
+      for (int i = 0; i < kN; ++i) x.v[i] = narrow<T>(wide(x.v[i]) + wide(delta.v[i]));
+      store(k.sum + at + c, x);
+    }
+    for (int i = 0; i < kN; ++i) total += f(wide(x.v[i]));
+  }
+  return warp_sum(total);
+}
+
+template <int kN, class T>
+__device__ __forceinline__ Accumulator<T> squares_from(const T* x, int64_t width,
+                                                       Accumulator<T> mean) {
+  Accumulator<T> total = 0;
+  for (int64_t c = threadIdx.x % kWarp * kN; c < width; c += kWarp * kN) {
+    const Pack<T, kN> xs = load<kN>(x + c);
+    for (int i = 0; i < kN; ++i) {
+      const Accumulator<T> centred = wide(xs.v[i]) - mean;
+      total += centred * centred;
+    }
+  }
+  return warp_sum(total);
+}
+
+template <class T, int kN, bool kCentred>
+__global__ void __launch_bounds__(kNormWarps* kWarp) norm_forward_kernel(NormForward<T> k) {
+  using A = Accumulator<T>;
+  const int64_t row = int64_t{blockIdx.x} * kNormWarps + threadIdx.x / kWarp, at = row * k.width;
+  if (row >= k.rows) return;  // a whole warp, and no barrier follows
+  const T* x = k.delta != nullptr ? k.sum + at : k.x + at;
+  const A width = static_cast<A>(k.width);
+  A mean = 0, squares = 0;
+  if constexpr (kCentred) {
+    mean = first_pass<kN>(k, at, [](A v) { return v; }) / width;
+    squares = squares_from<kN>(x, k.width, mean);
+  } else {
+    squares = first_pass<kN>(k, at, [](A v) { return v * v; });
+  }
+  const A r = A(1) / std::sqrt(squares / width + k.eps);
+  for (int64_t c = threadIdx.x % kWarp * kN; c < k.width; c += kWarp * kN) {
+    const Pack<T, kN> xs = load<kN>(x + c);
+    Pack<A, kN> w, b;
+    if (k.w != nullptr) w = load<kN>(k.w + c);
+    if constexpr (kCentred) b = load<kN>(k.b + c);
+    Pack<T, kN> y;
+    for (int i = 0; i < kN; ++i) {
+      A value = (wide(xs.v[i]) - mean) * r;
+      if (k.w != nullptr) value *= w.v[i];
+      if constexpr (kCentred) value += b.v[i];
+      y.v[i] = narrow<T>(value);
+    }
+    store(k.y + at + c, y);
+  }
+  if (threadIdx.x % kWarp != 0) return;
+  if constexpr (kCentred) k.mean[row * k.stats_stride] = mean;
+  k.r[row * k.stats_stride] = r;
+}
+
+template <class T>
+struct NormBackward {
+  T* dx;              // null if not wanted
+  const T* residual;  // null, or added to dx; may be dx
+  const T *dy, *x;
+  const Accumulator<T>*mean, *r;  // mean: for kCentred
+  int64_t stats_stride;
+  const Accumulator<T>* w;   // null for a gain of 1
+  Accumulator<T>* partials;  // [blocks, 2 if kCentred else 1, width]; null without a gain
+  int64_t rows, rows_per_block, width;
+};
+
+// One row: its share of dw and db is added to `sums` [2 or 1, width], if there are any.
+template <class T, int kN, bool kCentred>
+__device__ __forceinline__ void norm_backward_row(const NormBackward<T>& k, int64_t row,
+                                                  Accumulator<T>* sums) {
+  using A = Accumulator<T>;
+  const T *dy = k.dy + row * k.width, *x = k.x + row * k.width;
+  const A mean = kCentred ? k.mean[row * k.stats_stride] : A(0), r = k.r[row * k.stats_stride];
+  const int64_t first = threadIdx.x % kWarp * kN;
+  A g_sum = 0, gh_sum = 0;
+  for (int64_t c = first; c < k.width; c += kWarp * kN) {
+    const Pack<T, kN> dys = load<kN>(dy + c), xs = load<kN>(x + c);
+    Pack<A, kN> w;
+    if (k.w != nullptr) w = load<kN>(k.w + c);
+    for (int i = 0; i < kN; ++i) {
+      const A d = wide(dys.v[i]), h = (wide(xs.v[i]) - mean) * r;
+      const A g = k.w != nullptr ? d * w.v[i] : d;
+      g_sum += g;
+      gh_sum += g * h;
+      if (sums != nullptr) sums[c + i] += d * h;
+      if (kCentred && sums != nullptr) sums[k.width + c + i] += d;
+    }
+  }
+  if (k.dx == nullptr) return;
+  const A width = static_cast<A>(k.width);
+  const A g_mean = kCentred ? warp_sum(g_sum) / width : A(0), gh_mean = warp_sum(gh_sum) / width;
+  for (int64_t c = first; c < k.width; c += kWarp * kN) {
+    const Pack<T, kN> dys = load<kN>(dy + c), xs = load<kN>(x + c);
+    Pack<A, kN> w;
+    if (k.w != nullptr) w = load<kN>(k.w + c);
+    Pack<T, kN> dx = k.residual != nullptr ? load<kN>(k.residual + row * k.width + c) : xs;
+    for (int i = 0; i < kN; ++i) {
+      const A d = wide(dys.v[i]), h = (wide(xs.v[i]) - mean) * r;
+      const A gradient = r * ((k.w != nullptr ? d * w.v[i] : d) - g_mean - h * gh_mean);
+      dx.v[i] = narrow<T>(k.residual != nullptr ? wide(dx.v[i]) + gradient : gradient);
+    }
+    store(k.dx + row * k.width + c, dx);
+  }
+}
+
+// A warp has sums of its own in dynamic shared memory; its lanes touch their own columns only.
+template <class T, int kN, bool kCentred>
+__global__ void __launch_bounds__(kNormWarps* kWarp) norm_backward_kernel(NormBackward<T> k) {
+  using A = Accumulator<T>;
+  const int64_t warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp;
+  const int64_t sums_width = (kCentred ? 2 : 1) * k.width;
+  A* all = k.partials != nullptr ? dynamic_shared<A>() : nullptr;
+  A* sums = all != nullptr ? all + warp * sums_width : nullptr;
+  if (sums != nullptr) {
+    for (int64_t c = threadIdx.x % kWarp; c < sums_width; c += kWarp) sums[c] = 0;
+    __syncwarp();
+  }
+  const int64_t begin = int64_t{blockIdx.x} * k.rows_per_block;
+  const int64_t end = begin + k.rows_per_block < k.rows ? begin + k.rows_per_block : k.rows;
+  for (int64_t row = begin + warp; row < end; row += warps) {
+    norm_backward_row<T, kN, kCentred>(k, row, sums);
+  }
+  if (all == nullptr) return;  // all threads of all blocks
+  __syncthreads();
+  for (int64_t c = threadIdx.x; c < sums_width; c += blockDim.x) {
+    A sum = all[c];
+    for (int64_t i = 1; i < warps; ++i) sum += all[i * sums_width + c];
+    k.partials[int64_t{blockIdx.x} * sums_width + c] = sum;
+  }
+}
+
+template <class T, bool kCentred>
+void norm_forward(const NormForward<T>& k, CUstream_st* stream) {
+  const Grid grid{.blocks = dim3(static_cast<unsigned>((k.rows + kNormWarps - 1) / kNormWarps)),
+                  .threads = dim3(kNormWarps * kWarp)};
+  const bool packs =
+      k.width % kPack<T> == 0 && aligned_for_packs(k.y, k.sum, k.x, k.delta, k.w, k.b);
+  if (packs) return launch<norm_forward_kernel<T, kPack<T>, kCentred>>(grid, stream, k);
+  launch<norm_forward_kernel<T, 1, kCentred>>(grid, stream, k);
+}
+
+// `blocks` of the partial sums. As many warps as fit their sums in shared memory.
+template <class T, bool kCentred>
+void norm_backward(const NormBackward<T>& k, int64_t blocks, CUstream_st* stream) {
+  constexpr int64_t kShared = int64_t{48} << 10U, kMost = int64_t{160} << 10U;
+  int64_t bytes = 0, warps = kNormWarps;
+  if (k.partials != nullptr) {
+    const int64_t of_warp = (kCentred ? 2 : 1) * k.width * int64_t{sizeof(Accumulator<T>)};
+    AB_CHECK(of_warp <= kMost, "[norm] rows of ", k.width, " need ", of_warp,
+             " bytes of shared memory; a GPU has ", kMost);
+    while (warps > 1 && warps * of_warp > kShared) warps /= 2;
+    bytes = warps * of_warp;
+  }
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)),
+                  .threads = dim3(static_cast<unsigned>(warps * kWarp)),
+                  .shared_bytes = static_cast<size_t>(bytes)};
+  const bool packs = k.width % kPack<T> == 0 && aligned_for_packs(k.dx, k.residual, k.dy, k.x, k.w);
+  if (packs) return launch<norm_backward_kernel<T, kPack<T>, kCentred>>(grid, stream, k);
+  launch<norm_backward_kernel<T, 1, kCentred>>(grid, stream, k);
+}
+
+template <class T>
+const T* device_data_or_null(const Tensor& t) {
+  return t.empty() ? nullptr : t.device_data<T>();
+}
+
+}  // namespace anabranch::cuda

@@ -1,0 +1,34 @@
+// A queue of a GPU: what is put on it runs in order while the host goes on.
+#pragma once
+
+#include "core/tensor/device.h"
+
+struct CUstream_st;  // what a cudaStream_t points to
+
+namespace anabranch {
+
+// Of a CPU there is none: program order is its queue, the handle is null and nothing waits.
+class Stream {
+ public:
+  // Makes `device` the calling thread's current one. Throws Error if this build knows no GPU.
+  explicit Stream(Device device);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  [[nodiscard]] CUstream_st* handle() const { return handle_; }
+
+  // Has what is put here from now on wait for all that is on `other` now.
+  void wait_for(const Stream& other);
+
+  // Returns when all that was put here is done.
+  void synchronise() const;
+
+ private:
+  CUstream_st* handle_ = nullptr;
+};
+
+// The GPUs that this build can use; 0 without a driver.
+[[nodiscard]] int gpu_count();
+
+}  // namespace anabranch

@@ -1,0 +1,174 @@
+#include "tests/cuda_sim/machine.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace anabranch::cuda_sim {
+namespace {
+
+// The allocation in which [address, address + size) lies, or null; lock held.
+const Allocation* find(const void* address, size_t size) {
+  const auto* first = static_cast<const char*>(address);
+  const auto& all = machine().allocations;
+  auto it = all.upper_bound(first);
+  if (it == all.begin()) return nullptr;
+  --it;
+  return first + size <= it->first + it->second.size ? &it->second : nullptr;
+}
+
+// The stream whose next piece of work runs when `wanted` has to get on.
+CUstream_st* choose(CUstream_st* wanted) {
+  const Streams policy = options().streams;
+  SimDevice& device = machine().devices[static_cast<size_t>(wanted->device)];
+  std::vector<CUstream_st*> able;
+  if (policy == Streams::kOthersFirst || policy == Streams::kRandom) {
+    const std::scoped_lock hold(machine().lock);
+    for (CUstream_st* stream : device.streams) {
+      if (stream->runnable() && (stream != wanted || policy == Streams::kRandom)) {
+        able.push_back(stream);
+      }
+    }
+  }
+  if (!able.empty()) {
+    Random random{options().seed + device.steps};
+    return able[policy == Streams::kRandom ? random.below(able.size()) : 0];
+  }
+  while (!wanted->runnable()) wanted = wanted->work.front().other;
+  return wanted;
+}
+
+bool fits_a_launch(const KernelCall& call) {
+  const dim3 &grid = call.grid, &block = call.block;
+  const bool some = call.blocks() > 0 && call.threads() > 0;
+  return some && call.threads() <= 1024 && block.z <= 64 && grid.x <= 0x7FFFFFFFU &&
+         grid.y <= 65535 && grid.z <= 65535 && call.shared_bytes <= options().shared_bytes;
+}
+
+}  // namespace
+
+Machine& machine() {
+  static Machine machine;
+  return machine;
+}
+
+ThreadState& thread_state() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+SimDevice& current_device() {
+  return machine().devices[static_cast<size_t>(thread_state().device)];
+}
+
+std::string describe_address(const void* address) {
+  const std::scoped_lock hold(machine().lock);
+  const auto* at = static_cast<const char*>(address);
+  const auto& all = machine().allocations;
+  const auto after = all.upper_bound(at);
+  if (after != all.begin()) {
+    const auto before = std::prev(after);
+    const auto past = at - (before->first + before->second.size);
+    if (past < 4096) {
+      return join(past, " bytes past the end of an allocation of ", before->second.size, " bytes");
+    }
+  }
+  if (after != all.end() && after->first - at <= 8192) {
+    return join(after->first - at, " bytes before an allocation of ", after->second.size, " bytes");
+  }
+  return address == nullptr ? "a null pointer" : "no allocation is near";
+}
+
+bool is_on_device(const void* address, size_t size) {
+  const std::scoped_lock hold(machine().lock);
+  const Allocation* found = find(address, size);
+  return found != nullptr && found->device != kPinned;
+}
+
+bool is_pinned(const void* address, size_t size) {
+  const std::scoped_lock hold(machine().lock);
+  const Allocation* found = find(address, size);
+  return found != nullptr && found->device == kPinned;
+}
+
+cudaError_t note(cudaError_t error) {
+  if (error != cudaSuccess) thread_state().last_error = error;
+  return error;
+}
+
+cudaError_t reject(cudaError_t error, const std::string& why) {
+  std::fprintf(stderr, "cuda_sim: %s\n", why.c_str());
+  return note(error);
+}
+
+cudaError_t report_fault(const std::string& message) {
+  if (current_device().fault.empty()) current_device().fault = message;
+  return reject(cudaErrorLaunchFailure, message);
+}
+
+cudaError_t sticky_error() {
+  return current_device().fault.empty() ? cudaSuccess : note(cudaErrorLaunchFailure);
+}
+
+std::string take_fault() {
+  thread_state().last_error = cudaSuccess;
+  return std::exchange(current_device().fault, {});
+}
+
+size_t allocated_bytes() { return current_device().allocated; }
+
+cudaError_t submit(cudaStream_t stream, StreamWork work) {
+  if (sticky_error() != cudaSuccess) return cudaErrorLaunchFailure;
+  if (stream == nullptr) {
+    return reject(cudaErrorNotSupported, "work on the default stream: name a stream");
+  }
+  if (stream->device != thread_state().device) {
+    return reject(cudaErrorInvalidResourceHandle, "the stream is another device's");
+  }
+  stream->work.push_back(std::move(work));
+  ++stream->submitted;
+  if (options().streams == Streams::kEager) run_until(stream, stream->submitted);
+  return sticky_error();
+}
+
+void run_until(CUstream_st* stream, uint64_t ticket) {
+  while (stream->completed < ticket && !stream->work.empty()) {
+    CUstream_st* next = choose(stream);
+    const StreamWork work = std::move(next->work.front());
+    next->work.pop_front();
+    if (work.run) work.run();
+    ++next->completed;
+    ++machine().devices[static_cast<size_t>(next->device)].steps;
+  }
+}
+
+void run_all() {
+  std::vector<CUstream_st*> streams;
+  {
+    const std::scoped_lock hold(machine().lock);
+    streams = current_device().streams;
+  }
+  if (options().order == Order::kReverse) std::reverse(streams.begin(), streams.end());
+  for (CUstream_st* stream : streams) run_until(stream, stream->submitted);
+}
+
+cudaError_t launch(KernelCall call, cudaStream_t stream) {
+  if (!fits_a_launch(call)) {
+    return reject(cudaErrorInvalidConfiguration, "kernel " + call.name + ": bad launch geometry");
+  }
+  for (size_t i = 0; i < call.pointers.size(); ++i) {
+    const void* pointer = call.pointers[i];
+    if (pointer == nullptr || is_on_device(pointer, 0)) continue;
+    return report_fault(
+        join("kernel ", call.name, ": its pointer argument ", i, " is not device memory"));
+  }
+  return submit(stream, {[call = std::move(call)] {
+                  if (sticky_error() != cudaSuccess) return;  // nothing runs any more
+                  const std::string fault = run_kernel(call);
+                  if (!fault.empty()) report_fault(fault);
+                }});
+}
+
+}  // namespace anabranch::cuda_sim

@@ -1,0 +1,244 @@
+// CUDA's runtime functions over the machine.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "tests/cuda_sim/guarded.h"
+#include "tests/cuda_sim/machine.h"
+
+using namespace anabranch::cuda_sim;  // NOLINT(google-build-using-namespace): the C functions of it
+
+namespace {
+
+cudaError_t allocate(void** block, size_t bytes, int device) {
+  *block = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  const std::scoped_lock hold(machine().lock);
+  SimDevice& owner = current_device();
+  const bool full = device != kPinned && owner.allocated + bytes > options().device_bytes;
+  void* made = full ? nullptr : allocate_guarded(bytes);
+  if (made == nullptr) return note(cudaErrorMemoryAllocation);
+  machine().allocations[static_cast<const char*>(made)] = {bytes, device};
+  if (device != kPinned) owner.allocated += bytes;
+  *block = made;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* block, bool pinned) {
+  if (block == nullptr) return cudaSuccess;
+  run_all();  // freeing waits for the device
+  std::unique_lock hold(machine().lock);
+  const auto found = machine().allocations.find(static_cast<const char*>(block));
+  if (found == machine().allocations.end() || (found->second.device == kPinned) != pinned) {
+    return reject(cudaErrorInvalidValue, "free of a pointer that was not allocated so");
+  }
+  const Allocation what = found->second;
+  const bool intact = is_intact(block, what.size);
+  if (!pinned) machine().devices[static_cast<size_t>(what.device)].allocated -= what.size;
+  machine().allocations.erase(found);
+  release_guarded(block, what.size);
+  hold.unlock();
+  if (intact) return cudaSuccess;
+  return report_fault(
+      anabranch::join("an allocation of ", what.size, " bytes was written outside its bounds"));
+}
+
+// Whether the ends of a copy are where its kind says, over the whole size.
+cudaError_t check_copy(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  const bool any = kind == cudaMemcpyDefault;
+  const bool to_device = any ? is_on_device(to, 1)
+                             : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = any ? is_on_device(from, 1)
+                               : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (to_device ? !is_on_device(to, bytes) : is_on_device(to, 1)) {
+    return reject(cudaErrorInvalidValue, "copy: the destination does not fit its kind and size");
+  }
+  if (from_device ? !is_on_device(from, bytes) : is_on_device(from, 1)) {
+    return reject(cudaErrorInvalidValue, "copy: the source does not fit its kind and size");
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+// NOLINTBEGIN: CUDA's names.
+cudaError_t cudaGetLastError() {
+  const cudaError_t sticky = sticky_error();
+  return sticky != cudaSuccess ? sticky : std::exchange(thread_state().last_error, cudaSuccess);
+}
+
+cudaError_t cudaPeekAtLastError() { return thread_state().last_error; }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    default:
+      return "cudaError of the simulator";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorLaunchFailure:
+      return current_device().fault.c_str();
+    default:
+      return "see the simulator's own message";
+  }
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = options().devices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = thread_state().device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
+  thread_state().device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  run_all();
+  return sticky_error();
+}
+
+cudaError_t cudaMalloc(void** block, size_t bytes) {
+  return allocate(block, bytes, thread_state().device);
+}
+
+cudaError_t cudaFree(void* block) { return release(block, false); }
+
+cudaError_t cudaMallocHost(void** block, size_t bytes) { return allocate(block, bytes, kPinned); }
+
+cudaError_t cudaFreeHost(void* block) { return release(block, true); }
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = options().device_bytes;
+  *free = *total - current_device().allocated;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (const cudaError_t bad = check_copy(to, from, bytes, kind); bad != cudaSuccess) return bad;
+  if (!is_on_device(from, bytes) && !is_pinned(from, bytes)) {  // staged before the call returns
+    const auto* first = static_cast<const char*>(from);
+    auto staged = std::make_shared<std::vector<char>>(first, first + bytes);
+    return submit(stream, {[=] { std::memcpy(to, staged->data(), bytes); }});
+  }
+  const cudaError_t error = submit(stream, {[=] { std::memmove(to, from, bytes); }});
+  const bool waits = !is_on_device(to, bytes) && !is_pinned(to, bytes);
+  return error == cudaSuccess && waits ? cudaStreamSynchronize(stream) : error;
+}
+
+cudaError_t cudaMemsetAsync(void* block, int value, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (!is_on_device(block, bytes)) {
+    return reject(cudaErrorInvalidValue, "memset of what is not a range of device memory");
+  }
+  return submit(stream, {[=] { std::memset(block, value, bytes); }});
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  if (flags != cudaStreamNonBlocking) {
+    return reject(cudaErrorNotSupported, "a stream that waits for the default stream");
+  }
+  *stream = new CUstream_st;
+  (*stream)->device = thread_state().device;
+  const std::scoped_lock hold(machine().lock);
+  current_device().streams.push_back(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  run_until(stream, stream->submitted);
+  const std::scoped_lock hold(machine().lock);
+  SimDevice& device = machine().devices[static_cast<size_t>(stream->device)];
+  std::erase(device.streams, stream);
+  device.retired.emplace_back(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  run_until(stream, stream->submitted);
+  return sticky_error();
+}
+
+// Each query lets one piece of work run, so that polling comes to an end.
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream->completed < stream->submitted) run_until(stream, stream->completed + 1);
+  return stream->completed == stream->submitted ? sticky_error() : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  const CUevent_st::State& now = *event->state;  // a later record does not matter
+  if (now.stream == nullptr || now.stream == stream) return cudaSuccess;
+  return submit(stream, {{}, now.stream, now.ticket});
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st;
+  (*event)->state->timed = (flags & cudaEventDisableTiming) == 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream != nullptr) {
+    event->state->stream = stream;
+    event->state->ticket = stream->submitted + 1;
+  }
+  return submit(stream,
+                {[state = event->state] { state->time = std::chrono::steady_clock::now(); }});
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const CUevent_st::State& state = *event->state;
+  if (state.stream != nullptr) run_until(state.stream, state.ticket);
+  return sticky_error();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const CUevent_st::State& state = *event->state;
+  if (!state.done()) run_until(state.stream, state.stream->completed + 1);
+  return state.done() ? sticky_error() : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const CUevent_st::State &from = *begin->state, &to = *end->state;
+  const bool recorded = from.stream != nullptr && to.stream != nullptr;
+  if (!recorded || !from.timed || !to.timed) return note(cudaErrorInvalidResourceHandle);
+  if (!from.done() || !to.done()) return note(cudaErrorNotReady);
+  *milliseconds = std::chrono::duration<float, std::milli>(to.time - from.time).count();
+  return cudaSuccess;
+}
+
+// NOLINTEND
