@@ -48,6 +48,8 @@ CopyRegion::CopyRegion(const Regions& regions, int64_t copies)
     : group_(regions.model_size() > 1 ? regions.model : nullptr),
       copies_{copies, regions.model_size()} {
   AB_CHECK(copies >= copies_.ranks, copies, " copies for ", copies_.ranks, " ranks");
+  AB_CHECK(alone() || !regions.any_layout, "a run of any layout has its ", copies,
+           " copies on one rank, but got ", copies_.ranks);
 }
 
 void CopyRegion::own(Param& w) const {

@@ -29,7 +29,9 @@ class CopyRegion {
  public:
   CopyRegion() = default;  // one copy, here
 
-  // `copies`, at least as many as regions.model has ranks.
+  // `copies`, at least as many as regions.model has ranks. Throws Error if there are fewer, or if
+  // the run is one of any layout and has more than one rank here: nothing keeps the rows of each
+  // rank apart.
   CopyRegion(const Regions& regions, int64_t copies);
 
   [[nodiscard]] bool alone() const { return group_ == nullptr; }

@@ -7,7 +7,8 @@
 namespace anabranch {
 
 int lane_of(int64_t number, const Group& all) {
-  AB_CHECK(kLanes % all.size() == 0, all.size(), " ranks share ", kLanes, " lanes");
+  AB_CHECK(kLanes % all.size() == 0, all.size(), " ranks cannot deal ", kLanes,
+           " lanes evenly: use 1, 2, 4 or ", kLanes, " ranks");
   return static_cast<int>((number * all.size() + all.rank()) % kLanes);
 }
 

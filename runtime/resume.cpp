@@ -132,7 +132,7 @@ std::optional<Manifest> find_checkpoint(const ResumeWish& wish, Group& world,
     return *bad.data<double>() == 0;
   };
   const std::set<std::string> elsewhere = names_elsewhere(items, world);
-  const auto all_see = [&](const auto& checkpoint) { wait_until_all_see(checkpoint, world); };
+  const auto all_see = [&](const auto& checkpoint) { wait_until_all_see(checkpoint, world, tell); };
   auto manifest =
       load_newest(wish.checkpoints, steps, items, elsewhere, {all_agree, all_see}, tell);
   if (manifest) compare(*manifest, wish, tell);

@@ -123,8 +123,11 @@ void Tape::widen_grad(const Var& x) {
 }
 
 GradSink Tape::grad(Param& w) {
-  if (lane_ > 0) {
-    GradLane& lane = w.lanes.at(static_cast<size_t>(lane_) - 1);
+  if (lane_ != 0) {
+    AB_CHECK(0 < lane_ && lane_ <= std::ssize(w.lanes), "a gradient of ", w.name, " in lane ",
+             lane_, ", but it has lanes 0 to ", w.lanes.size(),
+             "; a store makes them (FlatStore::Options::lanes)");
+    GradLane& lane = w.lanes[static_cast<size_t>(lane_) - 1];
     return {lane.grad, !std::exchange(lane.fresh, false)};
   }
   if (w.grad.empty()) w.grad = w.value.like(w.shape, accumulator_of(w.value.dtype()), "gradient");

@@ -106,7 +106,7 @@ class Tape {
 
   // For backwards: where to write the gradient of `x` or of `w`.
   GradSink grad(const Var& x);
-  // That of `w` in the lane of the op.
+  // That of `w` in the lane of the op. Throws Error if it has no such lane.
   GradSink grad(Param& w);
   // For backwards: `dx` is the gradient of `x`; taken without a copy if it is the first.
   void give(const Var& x, const Tensor& dx);

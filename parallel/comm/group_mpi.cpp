@@ -1,7 +1,7 @@
-// Ranks as MPI processes. Collectives with sums are made of messages, so that they add in rank
-// order, bf16 through fp32, with the same bits as ranks that are threads: each rank gets its share
-// of the elements from all others, sums it, and sends the sum to all. That is the traffic of a ring
-// in two steps instead of 2(n - 1).
+// Ranks as MPI processes. Collectives with sums are made of messages, so that they add in the order
+// of reduce.h, bf16 through fp32, with the same bits as ranks that are threads: each rank gets its
+// share of the elements from all others, sums it, and sends the sum to all. That is the traffic of
+// a ring in two steps instead of 2(n - 1).
 
 #include <algorithm>
 #include <chrono>

@@ -13,7 +13,8 @@ constexpr const char* kMode = "train.deterministic is layout, which ";
 
 bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); }
 
-// Blocks of the tree that adds streams, and blocks of experts, must be equal.
+// Blocks of the tree that adds streams, and blocks of experts, must be equal. Copies of the input
+// run on the rows of all ranks at once, in one lane (copy_region.h), so they may not be spread.
 void check_parts(const Config& config, std::vector<std::string>& broken) {
   const int64_t model = std::max<int64_t>(config.parallel.model.value, 1);
   if (has_streams(config.model)) {
@@ -25,6 +26,12 @@ void check_parts(const Config& config, std::vector<std::string>& broken) {
       broken.push_back(join(kMode, "adds streams as a balanced tree, and model.streams is ",
                             config.model.cmollm.streams, ": use a power of two"));
     }
+  }
+  if (model > 1 && input_copies(config.model) > 1) {
+    broken.push_back(join(kMode,
+                          "has no order for sums over copies of the input on several ranks, ",
+                          "and parallel.model is ", model, ": use auto, or 1"));
+    return;
   }
   const SplitLimit limit = split_limit(config);
   if (model > 1 && (!is_power_of_two(model) || limit.parts % model != 0)) {

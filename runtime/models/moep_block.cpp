@@ -63,6 +63,14 @@ Tensor gates_of_slots(const Tensor& gates, const SlotPlan& plan) {
   return of_slots;
 }
 
+// Notes in the order of all slots those of expert `e` of a part, which counts its own from 0.
+void put_slots(Tensor& order, const Dispatched& part, int64_t e, const Tensor& slots) {
+  const auto first = static_cast<int32_t>(part.first_slot);
+  std::ranges::transform(slots.span<int32_t>(),
+                         order.data<int32_t>() + first + part.plan.groups.begin(e),
+                         [first](int32_t slot) { return slot + first; });
+}
+
 Tensor zeros(int64_t count) {
   Tensor t({count}, DType::kF64);
   t.fill_zero();
@@ -204,8 +212,8 @@ RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
 }
 
 Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
-  // The maps down and up are every rank's, so with sums that ranks do not matter to, these must be
-  // where the rows are at home.
+  // The maps down and up are the same on every rank. Their gradients, which are summed over all of
+  // them, must come from where a row is at home if ranks are not to matter to that sum.
   const bool at_home = regions_.any_layout;
   const PendingDispatch going =
       dispatch_start(at_home ? down_(x) : x, choice.plan, options_.experts(), regions_);
@@ -228,10 +236,7 @@ Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& 
       const Var y = experts_[i](gather_rows(low, rows.source), 1, rows.positions, rows.first_key,
                                 rows.last_key);
       of_experts.push_back(at_home ? y : up_(y));
-      std::ranges::transform(
-          rows.slots.span<int32_t>(),
-          order.data<int32_t>() + part.first_slot + part.plan.groups.begin(e),
-          [&](int32_t slot) { return slot + static_cast<int32_t>(part.first_slot); });
+      put_slots(order, part, e, rows.slots);
     }
   });
   if (!at.route && !at_home) {  // in pieces, as they are: there is nothing to pack

@@ -6,7 +6,8 @@
 //   y   = LN_post(X + o)
 //
 // Experts may lie on the ranks of a group: then rows of X travel to them, are mapped down and up
-// there, and come home. Scores of a pool that lies on several ranks are compared over all of them.
+// there, and come home; in a run of any layout they are mapped at home. Scores of a pool that lies
+// on several ranks are compared over all of them.
 //
 // Source: Jain et al., "XpertGPT: Multi-Scale Sparse Expert Routing", 2026, section 3.
 #pragma once

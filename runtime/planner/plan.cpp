@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
+#include "runtime/config/validate_deterministic.h"
 #include "runtime/models/registry.h"
 
 namespace anabranch {
@@ -193,6 +194,10 @@ RankMemory rank_memory(const WeightBytes& weights, const Config& config, int64_t
 Plan make_plan(const Config& config, int64_t vocabulary, const Cluster& cluster,
                const Machine& machine) {
   check_hosts(cluster, machine);
+  if (is_of_any_layout(config)) {
+    throw config_error("train.deterministic is layout, whose sums take other bytes and times than ",
+                       "are planned: plan the run with --set train.deterministic=run");
+  }
   return Planner(config, vocabulary, cluster, machine).run();
 }
 

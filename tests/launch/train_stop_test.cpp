@@ -111,5 +111,16 @@ TEST_F(TrainStop, MpiRanksGiveTheSameLosses) {
   }
 }
 
+TEST_F(TrainStop, MpiRanksOfAnyLayoutGiveTheSameBits) {
+  const std::vector<std::string> sets = {"--set=train.deterministic=layout", "--set=train.steps=10",
+                                         "--set=train.micro_batch=1", "--set=parallel.threads=1"};
+  for (const int ranks : {1, 4}) {
+    const Ended end = train_to_end(join("any-", ranks), ranks, sets);
+    ASSERT_EQ(end.exit_code, 0) << end.output;
+  }
+  EXPECT_EQ(losses("any-4"), losses("any-1"));
+  EXPECT_EQ(test::checkpoint_state(path("any-4"), 10), test::checkpoint_state(path("any-1"), 10));
+}
+
 }  // namespace
 }  // namespace anabranch

@@ -30,11 +30,11 @@ Tensor weights(int rank, int64_t rows) {
   return test::random({rows, kWidth}, 50 + static_cast<uint32_t>(rank));
 }
 
-class GatherRows : public testing::TestWithParam<int> {};
+class ShareRows : public testing::TestWithParam<int> {};
 
 // Rank r's loss is sum(w_r * gather(x^2)^2): each rank weighs all rows, so that x's gradient is a
 // sum over ranks. The square of x is used beside the transfer as well.
-TEST_P(GatherRows, ValuesAndGradientsEqualThoseOfOneRank) {
+TEST_P(ShareRows, ValuesAndGradientsEqualThoseOfOneRank) {
   const int size = GetParam();
   const Tensor all = test::random({size * kRows, kWidth}, 1);
   Tape reference;
@@ -60,7 +60,7 @@ TEST_P(GatherRows, ValuesAndGradientsEqualThoseOfOneRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, GatherRows, testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, ShareRows, testing::Values(1, 2, 3, 4, 8));
 
 class SumRows : public testing::TestWithParam<int> {};
 

@@ -148,6 +148,14 @@ TEST(CopyRegion, AloneAddsNothing) {
   EXPECT_EQ(w.reduce, ReduceGroup::kAll);
 }
 
+// They would come out otherwise than on one rank, and nothing would show it.
+TEST(CopyRegion, OfARunOfAnyLayoutIsAlone) {
+  run_on_threads(2, [](Group& world) {
+    EXPECT_THROW(CopyRegion({.model = &world, .any_layout = true}, 2), Error);
+  });
+  EXPECT_TRUE(CopyRegion({.any_layout = true}, 2).alone());
+}
+
 TEST(CopyRegion, NeedsACopyForEachRank) {
   run_on_threads(2, [](Group& world) { EXPECT_THROW(CopyRegion(Regions{&world}, 1), Error); });
 }

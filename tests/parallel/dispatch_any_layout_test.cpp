@@ -1,5 +1,6 @@
-// Dispatch as train.deterministic layout has it.
-#include <gtest/gtest.h>
+// Experts over ranks in runs of any layout: bit by bit as on one rank.
+#include <algorithm>
+#include <numeric>
 
 #include "core/ops/combine_rows.h"
 #include "core/ops/expert_choice.h"
@@ -30,13 +31,19 @@ struct AnyLayoutMixture {
     for (int lane = 1; lane < kSequences; ++lane) w.lanes.push_back({w.value.like("gradient")});
   }
 
-  void run(int sequence, const Regions& regions) {
-    const auto seed = static_cast<uint32_t>(10 * sequence);
+  // Three experts of each row, others for each sequence.
+  static SlotPlan plan_of(int sequence) {
     Tensor mask({kRows, kExperts}, DType::kU8);
     for (int64_t i = 0; i < mask.count(); ++i) {
       mask.data<uint8_t>()[i] = (i / kExperts + i * 5 + sequence) % kExperts < kTaken ? 1 : 0;
     }
-    const SlotPlan plan = select_by_mask(mask);
+    return select_by_mask(mask);
+  }
+
+  // swapped: what the experts made comes home in another order.
+  void run(int sequence, const Regions& regions, bool swapped = false) {
+    const auto seed = static_cast<uint32_t>(10 * sequence);
+    const SlotPlan plan = plan_of(sequence);
     Tape tape;
     tape.set_lane(sequence);
     const Var x = tape.input(test::random({kRows, kWidth}, seed + 1, DType::kF32));
@@ -46,7 +53,11 @@ struct AnyLayoutMixture {
     for_parts(at, regions, [&](const Dispatched& part) {
       z.push_back(grouped_linear(gather_rows(part.rows, part.plan.source), w, part.plan.groups));
     });
-    const Var y = combine_rows(return_slots_finish(return_slots_start(z, at)), gates, plan);
+    Tensor order = at.plan.source.clone();
+    std::iota(order.data<int32_t>(), order.data<int32_t>() + order.count(), 0);
+    if (swapped) std::ranges::reverse(order.span<int32_t>());
+    const Var home = return_slots_finish(return_slots_start(z, at, order));
+    const Var y = combine_rows(home, gates, plan);
     tape.backward(y, test::random({kRows, kWidth}, seed + 3, DType::kF32));
     ys.push_back(y.value());
     dxs.push_back(tape.take_grad(x));
@@ -78,6 +89,42 @@ TEST(DispatchOfAnyLayout, IsThatOfOneRankBitByBit) {
       }
     });
   }
+}
+
+TEST(DispatchOfAnyLayout, WithExpertsInAnotherOrderIsNot) {
+  using Mixture = AnyLayoutMixture;
+  Mixture one({Mixture::kExperts, 1}, 0);
+  for (int i = 0; i < Mixture::kSequences; ++i) one.run(i, {.any_layout = true});
+  run_on_threads(Mixture::kSequences, [&](Group& g) {
+    Mixture mine({Mixture::kExperts, g.size()}, g.rank());
+    mine.run(g.rank(), {.model = &g, .any_layout = true}, true);
+    const auto at = static_cast<size_t>(g.rank());
+    EXPECT_FALSE(test::same_bytes(mine.ys.front(), one.ys[at]));
+    EXPECT_FALSE(test::same_bytes(mine.dxs.front(), one.dxs[at]));
+  });
+}
+
+// Each slot travels with a row, which knows where it stands in the group.
+TEST(DispatchOfAnyLayout, RowsOfPartsKnowTheirPlace) {
+  using Mixture = AnyLayoutMixture;
+  run_on_threads(2, [](Group& g) {
+    const Regions regions{.model = &g, .any_layout = true};
+    Tensor x({Mixture::kRows, 1}, DType::kF64);
+    for (int64_t i = 0; i < Mixture::kRows; ++i) {
+      x.data<double>()[i] = static_cast<double>(g.rank() * Mixture::kRows + i);
+    }
+    const SlotPlan plan = Mixture::plan_of(g.rank());
+    const Dispatched at = dispatch_finish(dispatch_start(x, plan, Mixture::kExperts, regions));
+    int64_t slots = 0;
+    for_parts(at, regions, [&](const Dispatched& part) {
+      EXPECT_EQ(part.first_slot, slots);
+      slots += part.plan.rows;
+      for (int64_t i = 0; i < part.plan.rows; ++i) {
+        EXPECT_EQ(part.rows.value().data<double>()[i], part.group_row.data<int32_t>()[i]);
+      }
+    });
+    EXPECT_EQ(slots, at.plan.source.count());
+  });
 }
 
 }  // namespace

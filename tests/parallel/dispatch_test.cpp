@@ -1,5 +1,6 @@
 #include "parallel/dispatch.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <set>
@@ -251,29 +252,6 @@ TEST_P(Dispatch, BytesAreThoseOfTheRouting) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Dispatch, testing::Values(1, 2, 3, 4));
-
-// Where each row stands in the group, whether it travels once or with every slot.
-TEST(Dispatch, RowsOfPartsKnowTheirPlace) {
-  const Plan plan = plans(2).front();
-  run_on_threads(2, [&](Group& g) {
-    const Regions regions{.model = &g, .any_layout = true};
-    const int64_t M = plan.rows_of[0];
-    const SlotPlan own = select_by_mask(plan.mask_of(g.rank()));
-    Tensor x({M, 1}, DType::kF64);
-    for (int64_t i = 0; i < M; ++i)
-      x.data<double>()[i] = static_cast<double>(plan.first(g.rank()) + i);
-    const Dispatched at = dispatch_finish(dispatch_start(x, own, plan.experts, regions));
-    int64_t slots = 0;
-    for_parts(at, regions, [&](const Dispatched& part) {
-      EXPECT_EQ(part.first_slot, slots);
-      slots += part.plan.rows;
-      for (int64_t i = 0; i < part.plan.rows; ++i) {
-        EXPECT_EQ(part.rows.value().data<double>()[i], part.group_row.data<int32_t>()[i]);
-      }
-    });
-    EXPECT_EQ(slots, at.plan.source.count());
-  });
-}
 
 // Pieces in an order of their own come home as if they had none.
 TEST(Dispatch, PiecesMayHaveAnyOrder) {

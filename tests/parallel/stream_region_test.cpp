@@ -100,65 +100,88 @@ TEST_P(StreamsOverRanks, MeetOnlyTheGatesOfTheirOwn) {
   });
 }
 
-// One sequence of kRows rows a rank, as a micro-batch of one rank in a lane of its own: bit by bit,
-// gradients of each lane too.
-TEST(StreamRegionOfAnyLayout, IsThatOfOneRank) {
-  struct Made {
-    std::vector<Tensor> u, ds, dg;  // by sequence
-    Streams streams;
+// A layer of streams as a run of any layout computes it, of which this rank has some: one sequence
+// of kRows rows a rank, as a micro-batch of one rank in a lane of its own.
+struct AnyLayoutStreams {
+  static constexpr int kSequences = 4;
+  Streams streams;
+  std::vector<std::vector<Tensor>> made;  // by sequence: U, ds, dg
 
-    explicit Made(Streams of) : streams(std::move(of)) {
-      for (Param* w : {&streams.w, &streams.b}) {
-        w->value = w->master = test::cast(w->value, DType::kF32);
-        w->grad = w->value.like("gradient");
-        for (int lane = 1; lane < 4; ++lane) w->lanes.push_back({w->value.like("gradient")});
+  explicit AnyLayoutStreams(Streams of) : streams(std::move(of)) {
+    for (Param* w : {&streams.w, &streams.b}) {
+      w->value = w->master = test::cast(w->value, DType::kF32);
+      w->grad = w->value.like("gradient");
+      for (int lane = 1; lane < kSequences; ++lane) {
+        w->lanes.push_back({w->value.like("gradient")});
       }
     }
+  }
 
-    // Micro-batch `i`, of which group's rank has the rows.
-    void run(int i, const Regions& regions) {
-      const StreamRegion region(regions);
-      const auto seed = static_cast<uint32_t>(3 * i);
-      Tape tape;
-      tape.set_lane(i);
-      const Var s = tape.input(test::random({kRows, kWidth}, seed + 3, DType::kF32));
-      const Var g = tape.input(test::random({kRows, kStreams}, seed + 4, DType::kF32));
-      const Var y = region.sum(s, g, DType::kF32, [&](const Var& rows, const Var& gates) {
-        return stream_linear(rows, gates, streams.w, streams.b, MixOrder::kScaled,
-                             region.part_sums(), region.order());
-      });
-      tape.backward(y, test::random({kRows, kHidden}, seed + 5, DType::kF32));
-      u.push_back(y.value());
-      ds.push_back(tape.take_grad(s));
-      dg.push_back(tape.take_grad(g));
-    }
-  };
+  void run(int sequence, const Regions& regions, StreamOrder order = StreamOrder::kTree) {
+    const StreamRegion region(regions);
+    const auto seed = static_cast<uint32_t>(3 * sequence);
+    Tape tape;
+    tape.set_lane(sequence);
+    const Var s = tape.input(test::random({kRows, kWidth}, seed + 3, DType::kF32));
+    const Var g = tape.input(test::random({kRows, kStreams}, seed + 4, DType::kF32));
+    const Var y = region.sum(s, g, DType::kF32, [&](const Var& rows, const Var& gates) {
+      return stream_linear(rows, gates, streams.w, streams.b, MixOrder::kScaled, region.part_sums(),
+                           order);
+    });
+    tape.backward(y, test::random({kRows, kHidden}, seed + 5, DType::kF32));
+    made.push_back({y.value(), tape.take_grad(s), tape.take_grad(g)});
+  }
 
-  Made one{Streams()};
-  for (int i = 0; i < 4; ++i) one.run(i, {.any_layout = true});
+  // The gradient of each lane.
+  [[nodiscard]] std::vector<Tensor> kernels() const {
+    std::vector<Tensor> all{streams.w.grad};
+    for (const GradLane& lane : streams.w.lanes) all.push_back(lane.grad);
+    return all;
+  }
+};
+
+TEST(StreamRegionOfAnyLayout, IsThatOfOneRankBitByBit) {
+  AnyLayoutStreams one{Streams()};
+  for (int i = 0; i < AnyLayoutStreams::kSequences; ++i) one.run(i, {.any_layout = true});
   for (const int ranks : {2, 4}) {
     run_on_threads(ranks, [&](Group& group) {
       const Division division{kStreams, ranks};
-      Made mine{Streams(division, group.rank())};
-      for (int i = group.rank(); i < 4; i += ranks) {
+      AnyLayoutStreams mine{Streams(division, group.rank())};
+      for (int i = group.rank(); i < AnyLayoutStreams::kSequences; i += ranks) {
         mine.run(i, {.model = &group, .any_layout = true});
-        const auto at = static_cast<size_t>(i);
-        EXPECT_TRUE(test::same_bytes(mine.u.back(), one.u[at]))
-            << ranks << " ranks, sequence " << i;
-        EXPECT_TRUE(test::same_bytes(mine.ds.back(), one.ds[at])) << ranks << ", " << i;
-        EXPECT_TRUE(test::same_bytes(mine.dg.back(), one.dg[at])) << ranks << ", " << i;
+        const std::vector<Tensor>& want = one.made[static_cast<size_t>(i)];
+        for (size_t what = 0; what < want.size(); ++what) {
+          EXPECT_TRUE(test::same_bytes(mine.made.back()[what], want[what]))
+              << ranks << " ranks, sequence " << i << ", " << what;
+        }
       }
-      const int64_t size = kHidden * kWidth, first = division.begin(group.rank());
-      const Shape shape{division.count(group.rank()), kHidden, kWidth};
-      const auto same = [&](const Tensor& got, const Tensor& all) {
-        return test::same_bytes(got, all.view(first * size, shape));
-      };
-      EXPECT_TRUE(same(mine.streams.w.grad, one.streams.w.grad));
-      for (size_t lane = 0; lane < 3; ++lane) {
-        EXPECT_TRUE(same(mine.streams.w.lanes[lane].grad, one.streams.w.lanes[lane].grad)) << lane;
+      const int64_t first = division.begin(group.rank()) * kHidden * kWidth;
+      for (size_t lane = 0; lane < one.kernels().size(); ++lane) {
+        const Tensor got = mine.kernels()[lane];
+        EXPECT_TRUE(test::same_bytes(got, one.kernels()[lane].view(first, got.shape()))) << lane;
       }
     });
   }
+}
+
+// Wrong ones show: streams in another order, and gradients of all rows in the lane of the rank that
+// has the streams.
+TEST(StreamRegionOfAnyLayout, AWrongOneIsNot) {
+  AnyLayoutStreams one{Streams()}, rising{Streams()};
+  for (int i = 0; i < AnyLayoutStreams::kSequences; ++i) one.run(i, {.any_layout = true});
+  rising.run(0, {.any_layout = true}, StreamOrder::kRising);
+  EXPECT_FALSE(test::same_bytes(rising.made[0][0], one.made[0][0]));
+  run_on_threads(2, [&](Group& group) {
+    const Division division{kStreams, 2};
+    AnyLayoutStreams together{Streams(division, group.rank())};
+    for (int i = group.rank(); i < AnyLayoutStreams::kSequences; i += 2) {
+      together.run(i, {.model = &group});
+    }
+    const auto lane = static_cast<size_t>(group.rank());
+    const int64_t first = division.begin(group.rank()) * kHidden * kWidth;
+    const Tensor got = together.kernels()[lane];
+    EXPECT_FALSE(test::same_bytes(got, one.kernels()[lane].view(first, got.shape())));
+  });
 }
 
 // What figures read: every layout has the whole, in the order of the streams.

@@ -129,6 +129,16 @@ TEST(Tape, LanesKeepGradientsApart) {
   EXPECT_EQ(*w.grad.data<double>(), 3);
 }
 
+TEST(Tape, ALaneThatAParameterHasNotIsRefused) {
+  Param w = test::param("w", Tensor::of<double>({1}, {3}));
+  w.lanes.push_back({test::full({1}, 0)});
+  for (const int lane : {-1, 2}) {
+    Tape tape;
+    tape.set_lane(lane);
+    EXPECT_THROW((void)tape.grad(w), Error) << lane;
+  }
+}
+
 TEST(Tape, RecomputeGivesTheSameGradientsAndSaysSo) {
   Param w = test::param("w", test::random({3}, 1));
   int written = 0;

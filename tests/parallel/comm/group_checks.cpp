@@ -121,6 +121,29 @@ void all_to_all(Group& g) {
   }
 }
 
+// The communication thread brings elements: if it waited for them, it would wait for itself.
+void landing(Group& g) {
+  if (g.size() == 1) return;
+  const auto never = [] { throw Error(Fault::kInternal, "the communication thread waits"); };
+  const std::vector<int64_t> one(static_cast<size_t>(g.size()), 1);
+  Tensor mine = exact({1}, DType::kF32, g.rank()), sum = mine.clone();
+  Tensor row_each({g.size(), 1}, DType::kF32);
+  for (int r = 0; r < g.size(); ++r) {
+    row_each.view(r, {1, 1}).copy_from(mine.reshape({1, 1}));
+  }
+  Tensor gathered({g.size()}, DType::kF32), sent({g.size(), 1}, DType::kF32);
+  for (Tensor* t : {&mine, &sum, &row_each, &gathered, &sent}) t->expect(never);
+  g.all_gather(gathered, mine).wait();
+  g.all_to_all(sent, row_each, one, one).wait();
+  g.all_reduce_sum(sum).wait();
+  for (Tensor* t : {&mine, &sum, &row_each, &gathered, &sent}) t->expect(nullptr);
+  const Tensor want = numbers({g.size()}, DType::kF32,
+                              [](int64_t i) { return exact_number(static_cast<int>(i), 0); });
+  expect_equal(gathered, want, "all_gather of what is on its way");
+  expect_equal(sent.reshape({g.size()}), want, "all_to_all of what is on its way");
+  expect_equal(sum, sum_of(g.size(), {1}, DType::kF32), "sum of what is on its way");
+}
+
 // Rows that lie by part, then by rank, go to where they lie by rank, then by part, and back.
 void segments(Group& g) {
   constexpr int kParts = 3;
@@ -275,6 +298,7 @@ std::vector<GroupCheck> group_checks() {
           {"Large", large},
           {"AllToAll", all_to_all},
           {"Segments", segments},
+          {"Landing", landing},
           {"SumsAsATree", tree_order},
           {"Asynchronous", asynchronous},
           {"Split", split},

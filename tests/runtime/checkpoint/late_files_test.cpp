@@ -27,9 +27,10 @@ TEST(LateFiles, RanksThatSeeTheSameDoNotWait) {
   const test::TempDir dir;
   test::spill(dir / "a", "");
   test::spill(dir / "b", "");
+  const auto tell = [](const std::string& text) { ADD_FAILURE() << text; };
   run_on_threads(4, [&](Group& world) {
-    wait_until_all_see(dir.path(), world);
-    wait_until_all_see(dir / "nowhere", world);
+    wait_until_all_see(dir.path(), world, tell);
+    wait_until_all_see(dir / "nowhere", world, tell);
   });
 }
 

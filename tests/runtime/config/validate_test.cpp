@@ -179,6 +179,10 @@ TEST(Validate, ARunOfAnyLayoutAsksForWhatRanksDoNotMatterTo) {
   EXPECT_THAT(refused({"model.type=kappa_moe", "model.experts=6", "parallel.model=4"}),
               HasSubstr("parallel.model is 4 beside model.experts 6"));
   EXPECT_EQ(refused({"model.type=cmollm", "model.streams=4", "parallel.model=4"}), "accepted");
+  EXPECT_THAT(refused({"model.type=parascale", "model.streams=2", "parallel.model=2"}),
+              HasSubstr("copies of the input on several ranks, and parallel.model is 2"));
+  EXPECT_THAT(refused({"model.type=cmollm", "model.mode=pipeline", "parallel.model=2"}),
+              HasSubstr("copies of the input on several ranks, and parallel.model is 2"));
 
   Config config =
       parse_config(kGood, "c.yaml",
@@ -192,5 +196,4 @@ TEST(Validate, ARunOfAnyLayoutAsksForWhatRanksDoNotMatterTo) {
 }
 
 }  // namespace
-
 }  // namespace anabranch

@@ -8,6 +8,7 @@
 #include "runtime/planner/scale.h"
 #include "tests/data/folder.h"
 #include "tests/runtime/planner/machines.h"
+#include "tests/support/refusal.h"
 
 namespace anabranch {
 namespace {
@@ -70,6 +71,14 @@ TEST(Layouts, CopiesOfTheInputLieOverRanksWhole) {
     EXPECT_DOUBLE_EQ(weight_bytes(config, kVocabulary, layout).data.count,
                      2 * (config.model.type == ModelType::kCmollm ? map : prefixes));
   }
+}
+
+TEST(Plan, DoesNotTimeARunOfAnyLayout) {
+  const Config config = test::planned("type: gpt2", {"train.deterministic=layout"});
+  EXPECT_THAT(test::refusal([&] {
+                (void)make_plan(config, kVocabulary, {1, 2}, test::tiny_machine());
+              }),
+              HasSubstr("plan the run with --set train.deterministic=run"));
 }
 
 // Nothing is gained where memory is plenty: rows travel, and an uneven rank runs more of them.
