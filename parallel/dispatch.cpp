@@ -84,8 +84,14 @@ void fill_out(SlotRoute& route, const SlotPlan& plan, bool apart) {
   std::ranges::copy(sent, route.sent.data<int32_t>());
 }
 
-// Tells the other ranks how much will come, and learns it: the one wait of a dispatch.
-void exchange_counts(SlotRoute& route, const SlotPlan& plan, Group& group) {
+// What the other ranks tell of what will come.
+struct CountsOnWay {
+  Tensor heard;  // [ranks, local experts + kBesideExperts]
+  Work work;
+};
+
+// Begins to tell the other ranks how much will come.
+CountsOnWay tell_counts(const SlotRoute& route, const SlotPlan& plan, Group& group) {
   const int ranks = group.size();
   const int64_t mine = route.experts.count(group.rank()) + kBesideExperts;
   std::vector<int64_t> out, in(static_cast<size_t>(ranks), mine), told;
@@ -98,10 +104,16 @@ void exchange_counts(SlotRoute& route, const SlotPlan& plan, Group& group) {
     told.push_back(plan.rows);
   }
   const Tensor from = Tensor::of<int64_t>({std::ssize(told)}, told);
-  Tensor to({mine * ranks}, DType::kI64);
-  group.all_to_all(to, from, out, in).wait();
-  const auto* heard = to.data<int64_t>();
-  for (int r = 0; r < ranks; ++r, heard += mine) {
+  const Tensor to({mine * ranks}, DType::kI64);
+  return {to, group.all_to_all(to, from, out, in)};
+}
+
+// The one wait of a dispatch.
+void hear_counts(SlotRoute& route, const CountsOnWay& counts) {
+  counts.work.wait();
+  const auto* heard = counts.heard.data<int64_t>();
+  const int64_t mine = counts.heard.count() / route.experts.ranks;
+  for (int r = 0; r < route.experts.ranks; ++r, heard += mine) {
     const int64_t* const beside = heard + mine - kBesideExperts;
     route.held.insert(route.held.end(), heard, beside);
     route.slots.in.push_back(std::accumulate(heard, beside, int64_t{0}));
@@ -248,10 +260,12 @@ PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t exper
   route.experts = {experts, group->size()};
   route.own = plan.groups;
   fill_out(route, plan, pending.apart);
-  exchange_counts(route, plan, *group);
+  const CountsOnWay counts = tell_counts(route, plan, *group);
+  const Var packed = gather_rows(x, route.sent);
+  hear_counts(route, counts);
   pending.lists = ints(plan.source, route.slots.received(), "dispatch.lists");
   pending.work = group->all_to_all(pending.lists, plan.source, route.slots.out, route.slots.in);
-  pending.rows = exchange_rows_start(gather_rows(x, route.sent), route.rows, group);
+  pending.rows = exchange_rows_start(packed, route.rows, group);
   return pending;
 }
 

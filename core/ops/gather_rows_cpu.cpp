@@ -18,8 +18,39 @@ struct Sum {
   bool accumulate;
 };
 
+// Of so many rows that their sums stay in registers: what they are added to is written once.
+template <int kRows, class T, class A>
+[[gnu::always_inline]] inline void sum_few(const Sum<T, A>& k) {
+  const T* z[kRows];
+  A weight[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    z[r] = k.z[k.slot[r]];
+    weight[r] = k.weight != nullptr ? k.weight[k.slot[r]] : A(1);
+  }
+  T* y = k.y;
+  const bool accumulate = k.accumulate;
+#pragma GCC ivdep
+  for (int64_t c = 0; c < k.width; ++c) {
+    A sum = accumulate ? A(y[c]) : A(0);
+    for (int r = 0; r < kRows; ++r) sum += weight[r] * A(z[r][c]);
+    y[c] = T(sum);
+  }
+}
+
 template <class T, class A>
 [[gnu::always_inline]] inline void sum_row(const Sum<T, A>& k) {
+  switch (k.slot_end - k.slot) {
+    case 1:
+      return sum_few<1>(k);
+    case 2:
+      return sum_few<2>(k);
+    case 3:
+      return sum_few<3>(k);
+    case 4:
+      return sum_few<4>(k);
+    default:
+      break;
+  }
   constexpr int64_t kStrip = 256;  // columns whose sums stay in the first-level cache
   A sums[kStrip];
   for (int64_t first = 0; first < k.width; first += kStrip) {
