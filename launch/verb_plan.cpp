@@ -59,6 +59,10 @@ void run(const PlanWish& wish) {
   if (wish.scale.empty()) {
     const Plan plan = make_plan(config, vocabulary, wish.cluster, machine);
     std::cout << (wish.json ? plan_json(plan) : plan_text(plan));
+    if (plan.best() == nullptr) {
+      throw config_error("no layout of ", wish.cluster.ranks(), " ranks is legal for ", wish.file,
+                         ": change what the plan names, or the ranks");
+    }
     return;
   }
   const ScaleCurves curves = scale_curves(config, vocabulary, numbers_of_ranks(wish.scale),

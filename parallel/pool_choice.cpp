@@ -20,7 +20,8 @@ int64_t digits_of(DType type, int bits) { return (8 * size_of(type) + bits - 1) 
 
 // Of the counts by digits of `bits` bits.
 int64_t digits_cost(const PoolScores& pool, int bits) {
-  const int64_t counts = 2 * (pool.ranks - 1) * kCountBytes * (pool.experts << bits) / pool.ranks;
+  const int64_t counts =
+      int64_t{2} * (pool.ranks - 1) * kCountBytes * (pool.experts << bits) / pool.ranks;
   return digits_of(pool.type, bits) * (kRoundBytes + counts);
 }
 

@@ -199,6 +199,8 @@ RankPlan plan_ranks(const Config& config, const std::vector<RankPlace>& places,
   plan.crosses_hosts = choice.crosses;
   if (has_streams(config.model)) {
     plan.stream_layout = std::string(word_of(stream_layout(config, plan.shape.model)));
+  } else if (input_copies(config.model) > 1) {
+    plan.stream_layout = "whole";
   }
   plan.zero = static_cast<int>(config.parallel.zero);
   plan.batch = plan_batch(config, ranks);
@@ -240,7 +242,7 @@ std::string plan_table(const RankPlan& plan) {
   for (const auto& [name, text] : rows) width = std::max(width, name.size());
   std::string table;
   for (const auto& [name, text] : rows) {
-    table += "  " + name + std::string(width - name.size() + 2, ' ') + text + "\n";
+    table += join("  ", name, std::string(width - name.size() + 2, ' '), text, "\n");
   }
   return table;
 }

@@ -33,7 +33,7 @@ struct RankPlan {
   std::vector<int> order;          // launched rank by rank in training
   int least_threads = 1, most_threads = 1;
   MeshShape shape;
-  std::string stream_layout = "none";
+  std::string stream_layout = "none";  // whole: streams of their own, dealt as they are
   int zero = 0;
   BatchPlan batch;
   int64_t micro_batch = 1;

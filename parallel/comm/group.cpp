@@ -60,6 +60,12 @@ void copy(Tensor& to, const Tensor& from) {
   if (to.raw() != from.raw()) to.copy_from(from);
 }
 
+Collective in_place(CollectiveKind kind, Tensor x) {
+  Collective c{.kind = kind, .in = x};
+  c.out = std::move(x);
+  return c;
+}
+
 }  // namespace
 
 std::vector<RowSegment> in_rank_order(const std::vector<int64_t>& rows) {
@@ -112,13 +118,13 @@ void Group::leave() {
 Work Group::all_reduce_sum(Tensor x) {
   check_sums(x, CollectiveKind::kAllReduceSum);
   if (size_ == 1) return {};
-  return start({.kind = CollectiveKind::kAllReduceSum, .out = x, .in = x});
+  return start(in_place(CollectiveKind::kAllReduceSum, std::move(x)));
 }
 
 Work Group::all_reduce_max(Tensor x) {
   check_sums(x, CollectiveKind::kAllReduceMax);
   if (size_ == 1) return {};
-  return start({.kind = CollectiveKind::kAllReduceMax, .out = x, .in = x});
+  return start(in_place(CollectiveKind::kAllReduceMax, std::move(x)));
 }
 
 Work Group::all_gather(Tensor whole, Tensor part) {
@@ -145,11 +151,13 @@ Work Group::reduce_scatter_sum(Tensor part, Tensor whole) {
 Work Group::broadcast(Tensor x, int root) {
   AB_CHECK(0 <= root && root < size_, "broadcast from rank ", root, " of a group of ", size_);
   if (size_ == 1) return {};
-  return start({.kind = CollectiveKind::kBroadcast, .out = x, .in = x, .root = root});
+  Collective c = in_place(CollectiveKind::kBroadcast, std::move(x));
+  c.root = root;
+  return start(std::move(c));
 }
 
-Work Group::all_to_all(Tensor to, Tensor from, std::vector<int64_t> send_rows,
-                       std::vector<int64_t> recv_rows) {
+Work Group::all_to_all(Tensor to, Tensor from, const std::vector<int64_t>& send_rows,
+                       const std::vector<int64_t>& recv_rows) {
   AB_CHECK(std::ssize(send_rows) == size_ && std::ssize(recv_rows) == size_, "all_to_all got ",
            send_rows.size(), " send_rows and ", recv_rows.size(), " recv_rows for ", size_,
            " ranks");

@@ -109,8 +109,8 @@ class Group {
   //   from       [sum of send_rows, ...]  rows of the same size and type
   //   send_rows  [size()]                 how many rows each rank gets from this one
   //   recv_rows  [size()]                 how many rows this rank gets from each
-  Work all_to_all(Tensor to, Tensor from, std::vector<int64_t> send_rows,
-                  std::vector<int64_t> recv_rows);
+  Work all_to_all(Tensor to, Tensor from, const std::vector<int64_t>& send_rows,
+                  const std::vector<int64_t>& recv_rows);
   // The same of rows that lie anywhere: nothing needs to be packed. The segments that one rank
   // sends to another are, in order, as long as those that it receives of it.
   //

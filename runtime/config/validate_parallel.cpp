@@ -24,11 +24,19 @@ std::string nearest_multiples(int64_t n, int64_t unit) {
   return below > 0 ? join(below, " and ", below + unit) : join(unit);
 }
 
-// Slices are cut inside matrices, and mixing after the nonlinearity has no partial sums.
-bool may_slice(const Config& config, int64_t model) {
-  return hidden_width(config.model) % model == 0 &&
-         config.optim.matrix == MatrixOptimizer::kAdamw &&
-         config.model.cmollm.mix == MixPoint::kPre;
+// Why streams cannot be sliced, or nothing: slices are cut inside matrices, and mixing after the
+// nonlinearity has no partial sums.
+std::string no_slices(const Config& config, int64_t model) {
+  const int64_t F = hidden_width(config.model);
+  if (F % model != 0) {
+    return join("parallel.model ", model, " does not divide model.ffn_width ", F, " (nearest ",
+                nearest_multiples(F, model), ")");
+  }
+  if (config.model.cmollm.mix != MixPoint::kPre) return "model.mix is post";
+  if (config.optim.matrix != MatrixOptimizer::kAdamw) {
+    return join("optim.matrix is ", word_of(config.optim.matrix));
+  }
+  return "";
 }
 
 }  // namespace
@@ -48,7 +56,8 @@ StreamLayoutChoice stream_layout(const Config& config, int64_t model) {
   const StreamLayoutChoice wish = config.parallel.stream_layout;
   if (wish != StreamLayoutChoice::kAuto) return wish;
   if (is_of_any_layout(config)) return StreamLayoutChoice::kGather;
-  return may_slice(config, model) ? StreamLayoutChoice::kSlice : StreamLayoutChoice::kGather;
+  return no_slices(config, model).empty() ? StreamLayoutChoice::kSlice
+                                          : StreamLayoutChoice::kGather;
 }
 
 SplitLimit split_limit(const Config& config) {
@@ -105,12 +114,9 @@ std::vector<std::string> check_parallel(const Config& config) {
                           " model that runs copies of its input stay whole: use auto or gather"));
   }
   if (!has_streams(config.model)) return broken;
-  if (config.parallel.stream_layout == StreamLayoutChoice::kSlice && !may_slice(config, model)) {
-    broken.push_back(
-        join("parallel.stream_layout is slice, which needs a model.ffn_width that parallel.model ",
-             model, " divides (it is ", hidden_width(config.model), "; nearest ",
-             nearest_multiples(hidden_width(config.model), model),
-             "), model.mix pre and no optim.matrix: use gather"));
+  const std::string why = no_slices(config, model);
+  if (config.parallel.stream_layout == StreamLayoutChoice::kSlice && !why.empty()) {
+    broken.push_back(join("parallel.stream_layout is slice, and ", why, ": use gather"));
   }
   if (stream_layout(config, model) == StreamLayoutChoice::kGather &&
       model > config.model.cmollm.streams) {

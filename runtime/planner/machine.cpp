@@ -27,6 +27,12 @@ class Checker {
       problem(key + ".value", "is " + number_text(f.value) + ", above " + number_text(most));
   }
 
+  // A figure that something is divided by.
+  void divisor(const std::string& key, const Figure& f, bool needed, double most = 1e21) {
+    figure(key, f, needed, most);
+    if (!f.source.empty() && f.value <= 0) problem(key + ".value", "is 0: must be above 0");
+  }
+
   void problem(const std::string& key, const std::string& what) {
     problems_.push_back(file_ + ": " + key + " " + what);
   }
@@ -56,20 +62,24 @@ void check_machine(const Machine& m, const std::string& file) {
   Checker check(file, problems);
   if (m.name.empty()) check.problem("name", "is not set");
   const PeakFigures& peak = m.device.peak;
-  check.figure("device.peak.fp64", peak.fp64, false);
-  check.figure("device.peak.fp32", peak.fp32, true);
-  check.figure("device.peak.tf32", peak.tf32, false);
-  check.figure("device.peak.bf16", peak.bf16, false);
-  check.figure("device.product_share", m.device.product_share, true, 1);
-  check.figure("device.attention_share", m.device.attention_share, true, 1);
+  check.divisor("device.peak.fp64", peak.fp64, false);
+  check.divisor("device.peak.fp32", peak.fp32, true);
+  check.divisor("device.peak.tf32", peak.tf32, false);
+  check.divisor("device.peak.bf16", peak.bf16, false);
+  check.divisor("device.product_share", m.device.product_share, true, 1);
+  check.divisor("device.attention_share", m.device.attention_share, true, 1);
   check.figure("device.call_seconds", m.device.call_seconds, false);
   check.figure("device.softmax", m.device.softmax, false);
-  check.figure("device.memory", m.device.memory, true);
-  check.figure("device.bandwidth", m.device.bandwidth, true);
-  check.figure("device.bandwidth_share", m.device.bandwidth_share, true, 1);
+  check.divisor("device.memory", m.device.memory, true);
+  check.divisor("device.bandwidth", m.device.bandwidth, true);
+  check.divisor("device.bandwidth_share", m.device.bandwidth_share, true, 1);
   check.figure("device.overlap", m.device.overlap, false, 1);
-  check.figure("host.devices", m.host.devices, true);
+  check.divisor("host.devices", m.host.devices, true);
   check.figure("host.cores", m.host.cores, false);
+  if (m.host.devices.value != std::floor(m.host.devices.value)) {
+    check.problem("host.devices.value",
+                  "is " + number_text(m.host.devices.value) + ": must be a whole number");
+  }
   for (size_t i = 0; i < m.links.size(); ++i) {
     check_link(check, join("links[", i, "]"), m.links[i]);
     for (size_t j = 0; j < i; ++j) {
@@ -84,7 +94,7 @@ void check_machine(const Machine& m, const std::string& file) {
 // Writes the fields of a section, two spaces a level.
 class Writer {
  public:
-  explicit Writer(int depth = 0) : indent_(static_cast<size_t>(2 * depth), ' '), depth_(depth) {}
+  explicit Writer(int depth = 0) : indent_(2 * static_cast<size_t>(depth), ' '), depth_(depth) {}
 
   void operator()(const char* key, Figure& f) {
     if (f != Figure{}) line(key, flow_text(f));
@@ -114,7 +124,7 @@ class Writer {
     for (S& item : list) {
       Writer inner(depth_ + 2);
       item.visit(inner);
-      inner.text[static_cast<size_t>(2 * depth_ + 2)] = '-';
+      inner.text[indent_.size() + 2] = '-';
       text += inner.text;
     }
   }

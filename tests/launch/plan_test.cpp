@@ -28,7 +28,7 @@ class PlanTest : public testing::Test {
           "train: {precision: bf16, batch_tokens: 512, micro_batch: 2}\n");
   }
 
-  ProgramResult plan(const std::string& arguments) const {
+  [[nodiscard]] ProgramResult plan(const std::string& arguments) const {
     return run_program(dir_.path().string(),
                        "plan " + (dir_ / "kappa.yaml").string() + " --vocab 100 " + arguments);
   }
@@ -86,6 +86,9 @@ TEST_F(PlanTest, WhatIsWrongIsSaid) {
   EXPECT_EQ(plan("--nodes 1").exit_code, 64);  // no machine
   EXPECT_EQ(plan("--ranks-per-node 16" + machine).exit_code, 78);
   EXPECT_EQ(plan("--svg x.svg" + machine).exit_code, 64);
+  EXPECT_EQ(plan("--ranks-per-node 6 --set model.experts=5 --set model.pool_sequences=4" + machine)
+                .exit_code,
+            78);  // 6 ranks share no 16 sequences a step
   const ProgramResult missing = plan("--machine none.yaml");
   EXPECT_EQ(missing.exit_code, 78);
   EXPECT_THAT(missing.err, HasSubstr("none.yaml: no such file"));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if shellcheck finds fault with a script.
+# Fails if shellcheck -x finds fault with a script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 git grep --untracked -I -l -E '^#!/(usr/bin/env (ba)?sh|bin/(ba)?sh)' |
-  xargs -r shellcheck --severity=warning
+  xargs -r shellcheck -x --severity=warning

@@ -160,6 +160,17 @@ TEST(Configs, EveryShippedFileIsValidOnTwoRanks) {
   EXPECT_GE(files, 4);
 }
 
+TEST(Validate, WhatKeepsStreamsFromBeingSlicedIsNamed) {
+  const auto refused = [](const std::string& set) {
+    return refusal({"model.type=cmollm", "parallel.model=3", "parallel.stream_layout=slice",
+                    "model.ffn_width=60", set});
+  };
+  EXPECT_EQ(refused("model.streams=4"), "accepted");
+  EXPECT_THAT(refused("model.mix=post"), HasSubstr("slice, and model.mix is post: use gather"));
+  EXPECT_THAT(refused("model.ffn_width=64"),
+              HasSubstr("parallel.model 3 does not divide model.ffn_width 64 (nearest 63 and 66)"));
+}
+
 TEST(Validate, ARunOfAnyLayoutAsksForWhatRanksDoNotMatterTo) {
   const auto refused = [](std::vector<std::string> sets) {
     sets.insert(sets.begin(), {"train.deterministic=layout", "train.micro_batch=1"});

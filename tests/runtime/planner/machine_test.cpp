@@ -54,6 +54,17 @@ TEST(Machine, FiguresWithoutASourceAndFallingCurvesAreRefusedTogether) {
                      [&] { (void)parse_machine(dump_machine(m), "tiny.yaml"); });
 }
 
+TEST(Machine, WhatIsDividedByIsNotZeroAndDevicesAreWhole) {
+  Machine m = test::tiny_machine();
+  m.device.product_share.value = 0;
+  m.device.memory.value = 0;
+  m.host.devices.value = 2.5;
+  test::expect_error(Fault::kConfig,
+                     {"device.product_share.value is 0", "device.memory.value is 0",
+                      "host.devices.value is 2.5: must be a whole number"},
+                     [&] { (void)parse_machine(dump_machine(m), "tiny.yaml"); });
+}
+
 TEST(Machine, ACurveIsStraightInBothLogarithms) {
   LinkFigures link;
   link.curve = {{100, 10, "x"}, {10000, 1000, "x"}};

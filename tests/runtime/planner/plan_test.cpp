@@ -33,13 +33,13 @@ TEST(Layouts, EveryLegalOneIsThereAndIllegalOnesSayWhy) {
   for (const int m : {1, 2, 4}) EXPECT_EQ(refusal(kappa, {1, 8}, m), "");
   EXPECT_THAT(refusal(kappa, {1, 8}, 8), HasSubstr("more than model.experts 4"));
   Config six = kappa;
-  six.train.batch_tokens = 6 * 16;
+  six.train.batch_tokens = 96;  // 6 sequences
   EXPECT_THAT(refusal(six, {1, 6}, 4), HasSubstr("must divide them"));
   const Config streams = test::planned("type: cmollm, streams: 3, ffn_width: 100");
   EXPECT_EQ(refusal(streams, {1, 4}, 2), "");
   EXPECT_EQ(refusal(streams, {1, 4}, 4, StreamLayout::kSlice), "");
   EXPECT_THAT(refusal(streams, {1, 4}, 4), HasSubstr("more than model.streams 3"));
-  EXPECT_THAT(refusal(streams, {1, 8}, 8, StreamLayout::kSlice), HasSubstr("divides"));
+  EXPECT_THAT(refusal(streams, {1, 8}, 8, StreamLayout::kSlice), HasSubstr("does not divide"));
   test::expect_error(Fault::kConfig, {"not a multiple"}, [&] { (void)layouts(kappa, {1, 5}); });
 }
 
