@@ -122,6 +122,15 @@ std::vector<std::string> gather_text(Group& group, const std::string& text) {
   return texts;
 }
 
+std::set<std::string> lines_of_all(Group& group, const std::string& text) {
+  std::set<std::string> all;
+  for (const std::string& theirs : gather_text(group, text)) {
+    std::istringstream lines(theirs);
+    for (std::string line; std::getline(lines, line);) all.insert(line);
+  }
+  return all;
+}
+
 void require_same(Group& group, const std::string& what, const std::string& value) {
   // Whole texts travel only if they differ, which the hashes tell all ranks alike.
   const Tensor mine = Tensor::of<int64_t>({1}, {static_cast<int64_t>(hash_of(value))});

@@ -1,6 +1,7 @@
 // Which ranks share a host, what part of its cores each gets, and whether all ranks agree.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ std::vector<int> allowed_cores();
 
 // Collective: every rank's text, by rank.
 std::vector<std::string> gather_text(Group& group, const std::string& text);
+
+// Collective: the lines that any rank's text has.
+std::set<std::string> lines_of_all(Group& group, const std::string& text);
 
 // Collective: throws Error (configuration) on every rank unless all pass the same value, naming a
 // rank that differs, its host, and both ranks' first line that differs.

@@ -106,12 +106,7 @@ std::set<std::string> names_elsewhere(const std::vector<StateItem>& items, Group
   for (const StateItem& item : items) {
     if (item.holders.count != world.size()) mine += item.name + "\n";
   }
-  std::set<std::string> names;
-  for (const std::string& theirs : gather_text(world, mine)) {
-    std::istringstream lines(theirs);
-    for (std::string name; std::getline(lines, name);) names.insert(name);
-  }
-  return names;
+  return lines_of_all(world, mine);
 }
 
 }  // namespace

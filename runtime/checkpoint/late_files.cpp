@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -34,12 +33,7 @@ std::set<std::string> names_in(const fs::path& folder, Group& world) {
   for (fs::directory_iterator item(folder, ignored), end; item != end; item.increment(ignored)) {
     mine += item->path().filename().string() + "\n";
   }
-  std::set<std::string> names;
-  for (const std::string& theirs : gather_text(world, mine)) {
-    std::istringstream lines(theirs);
-    for (std::string name; std::getline(lines, name);) names.insert(name);
-  }
-  return names;
+  return lines_of_all(world, mine);
 }
 
 }  // namespace
