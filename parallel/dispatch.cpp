@@ -166,24 +166,19 @@ Dispatched arrange(SlotRoute& route, const Tensor& lists, int rank) {
 
 // The way home of a row for each slot here: those of an expert and a rank lie together at both
 // ends, so nothing is packed.
-RowMoves way_home(const SlotRoute& route, int rank) {
+RowMoves way_home(const Dispatched& at) {
+  const SlotRoute& route = *at.route;
+  const std::vector<int64_t>& offsets = at.plan.groups.offsets;
+  std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);  // by local expert
   RowMoves moves;
-  std::vector<int64_t> slot_at(static_cast<size_t>(route.arrived.count()));
-  const std::span<const int32_t> arrived = route.arrived.span<int32_t>();
-  for (size_t s = 0; s < arrived.size(); ++s) {
-    slot_at[static_cast<size_t>(arrived[s])] = static_cast<int64_t>(s);
-  }
-  const int64_t experts = route.experts.count(rank);
-  size_t place = 0;
-  for (size_t i = 0; i < route.held.size(); ++i) {
-    if (route.held[i] == 0) continue;
-    const auto to = static_cast<int>(static_cast<int64_t>(i) / experts);
-    moves.out.push_back({to, slot_at[place], route.held[i]});
-    place += static_cast<size_t>(route.held[i]);
-  }
-  for (int d = 0; d < route.experts.ranks; ++d) {
-    for (int64_t e = route.experts.begin(d); e < route.experts.end(d); ++e) {
-      if (route.own.size(e) > 0) moves.in.push_back({d, route.own.begin(e), route.own.size(e)});
+  auto held = route.held.begin();
+  for (int r = 0; r < route.experts.ranks; ++r) {
+    for (int64_t& first : next) {
+      if (*held > 0) moves.out.push_back({r, first, *held});
+      first += *held++;
+    }
+    for (int64_t e = route.experts.begin(r); e < route.experts.end(r); ++e) {
+      if (route.own.size(e) > 0) moves.in.push_back({r, route.own.begin(e), route.own.size(e)});
     }
   }
   return moves;
@@ -210,9 +205,18 @@ Dispatched as_arrived(SlotRoute& route, const Tensor& lists, int rank) {
   return at;
 }
 
-// A row for each slot, where they are.
+// Rows and slots where they are.
+Dispatched in_place(const Var& x, const SlotPlan& plan) {
+  Dispatched at;
+  at.rows = x;
+  at.plan = plan;
+  return at;
+}
+
+// The same with a row for each slot.
 Dispatched with_own_rows(const Var& x, const SlotPlan& plan) {
-  Dispatched at{x, plan, plan.source, nullptr, nullptr, {}};
+  Dispatched at = in_place(x, plan);
+  at.group_row = plan.source;
   at.plan.rows = plan.source.count();
   at.plan.source = plan.source.like("dispatch.source");
   count_up(at.plan.source);
@@ -271,7 +275,7 @@ PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t exper
 
 Dispatched dispatch_finish(const PendingDispatch& pending) {
   if (!pending.route && pending.apart) return with_own_rows(pending.x, pending.plan);
-  if (!pending.route) return {pending.x, pending.plan, {}, nullptr, nullptr, {}};
+  if (!pending.route) return in_place(pending.x, pending.plan);
   pending.work.wait();
   const int rank = pending.rows.group->rank();
   Dispatched at = pending.apart ? as_arrived(*pending.route, pending.lists, rank)
@@ -311,7 +315,7 @@ PendingExchange return_slots_start(std::span<const Var> z, const Dispatched& at,
                                    const Tensor& order) {
   if (order.empty() && z.size() == 1) {
     if (!at.route) return exchange_rows_start(z.front(), RowMoves(), nullptr);
-    return exchange_rows_start(z.front(), way_home(*at.route, at.group->rank()), at.group);
+    return exchange_rows_start(z.front(), way_home(at), at.group);
   }
   AB_CHECK(at.route || !order.empty(), "[dispatch] ", z.size(), " pieces have no order");
   const Tensor& slots = order.empty() ? at.plan.gate : order;  // gates of what travelled: 0, 1, ..
