@@ -10,13 +10,6 @@ namespace {
 constexpr CollectiveKind kTimed[] = {CollectiveKind::kAllReduceSum, CollectiveKind::kAllGather,
                                      CollectiveKind::kReduceScatterSum, CollectiveKind::kAllToAll};
 
-// The slowest rank's.
-double over_ranks(Group& world, double seconds) {
-  Tensor slowest = Tensor::of<double>({1}, {seconds});
-  world.all_reduce_max(slowest).wait();
-  return slowest.data<double>()[0];
-}
-
 std::vector<int64_t> sizes(const CommBenchOptions& options) {
   std::vector<int64_t> all;
   int64_t bytes = options.min_bytes;
@@ -79,7 +72,7 @@ std::vector<CommTiming> bench_collectives(Group& world, const CommBenchOptions& 
         if (i > 0) seconds.push_back(watch.seconds());  // the first touches fresh memory
       }
       all.push_back(
-          {kind, static_cast<int64_t>(buffers.whole.bytes()), over_ranks(world, median(seconds))});
+          {kind, static_cast<int64_t>(buffers.whole.bytes()), slowest(world, median(seconds))});
     }
   }
   return all;

@@ -32,10 +32,8 @@ class Laps {
 
   // Collective.
   [[nodiscard]] DispatchBench::Side side(Group& world) const {
-    Tensor slowest = Tensor::of<double>({std::ssize(seconds_)}, seconds_);
-    world.all_reduce_max(slowest).wait();
     DispatchBench::Side side;
-    side.seconds.assign(slowest.data<double>(), slowest.data<double>() + slowest.count());
+    side.seconds = slowest(world, seconds_);
     for (const auto& [name, seconds] : stages_) side.stages.push_back({name, median(seconds)});
     return side;
   }

@@ -101,13 +101,6 @@ std::vector<ChunkTiming> chunkings(int64_t rows) {
   return all;
 }
 
-// The median of the slowest rank's.
-double slowest(Group& world, const std::vector<double>& seconds) {
-  Tensor all = Tensor::of<double>({std::ssize(seconds)}, seconds);
-  world.all_reduce_max(all).wait();
-  return median({all.data<double>(), all.data<double>() + all.count()});
-}
-
 }  // namespace
 
 std::vector<ChunkTiming> bench_streams(Group& world, const RankContext& context,
@@ -131,8 +124,8 @@ std::vector<ChunkTiming> bench_streams(Group& world, const RankContext& context,
       for (const Streams::Seconds& took : seconds[i]) values.push_back(took.*member);
       return values;
     };
-    all[i].forward = slowest(world, of(&Streams::Seconds::forward));
-    all[i].backward = slowest(world, of(&Streams::Seconds::backward));
+    all[i].forward = median(slowest(world, of(&Streams::Seconds::forward)));
+    all[i].backward = median(slowest(world, of(&Streams::Seconds::backward)));
     all[i].communication = median(of(&Streams::Seconds::communication));
     all[i].waited = median(of(&Streams::Seconds::waited));
   }

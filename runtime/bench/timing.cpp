@@ -13,6 +13,16 @@ double median(std::vector<double> values) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
+std::vector<double> slowest(Group& world, const std::vector<double>& seconds) {
+  Tensor all = Tensor::of<double>({std::ssize(seconds)}, seconds);
+  world.all_reduce_max(all).wait();
+  return {all.data<double>(), all.data<double>() + all.count()};
+}
+
+double slowest(Group& world, double seconds) {
+  return slowest(world, std::vector<double>{seconds}).front();
+}
+
 Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
                   const std::shared_ptr<Pool>& pool) {
   Tensor ids(shape, DType::kI32, pool, "batch");
@@ -24,7 +34,7 @@ Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
 }
 
 Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool) {
-  Tensor t(std::move(shape), type, pool, "bench");
+  Tensor t(shape, type, pool, "bench");
   dispatch(type, [&]<class T>() {
     T* to = t.data<T>();
     parallel_for(t.count(), 1 << 14, [&](int64_t begin, int64_t end) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/tensor/tensor.h"
+#include "parallel/comm/group.h"
 
 namespace anabranch {
 
@@ -24,6 +24,10 @@ class Stopwatch {
 
 // The middle value, or the mean of the two in the middle; 0 if there is none.
 [[nodiscard]] double median(std::vector<double> values);
+
+// The slowest rank's, each by itself. Collective; as many on every rank.
+[[nodiscard]] std::vector<double> slowest(Group& world, const std::vector<double>& seconds);
+[[nodiscard]] double slowest(Group& world, double seconds);
 
 // Random int32 ids below `vocabulary`.
 [[nodiscard]] Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,

@@ -29,12 +29,6 @@ double rounded(double value) {
   return parse_number(text.data(), result) ? result : 0;
 }
 
-double slowest(Group& world, double seconds) {
-  Tensor t = Tensor::of<double>({1}, {seconds});
-  world.all_reduce_max(t).wait();
-  return t.data<double>()[0];
-}
-
 class Fitter {
  public:
   Fitter(Group& world, const Topology& topology, const RankContext& context)
