@@ -16,11 +16,6 @@ int64_t sum(const std::vector<int64_t>& all) {
   return std::accumulate(all.begin(), all.end(), int64_t{0});
 }
 
-int64_t row_bytes(const Tensor& t) {
-  return std::accumulate(t.shape().begin() + 1, t.shape().end(), size_of(t.dtype()),
-                         std::multiplies<>());
-}
-
 // Calls each(i, place of row order[i] in its piece) for all rows.
 template <class Piece, class Each>
 void for_rows(std::vector<Piece>& pieces, const Tensor& order, int64_t bytes, const Each& each) {

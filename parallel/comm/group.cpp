@@ -38,9 +38,9 @@ void check_parts(const Tensor& whole, const Tensor& part, int size, CollectiveKi
            " times the elements");
 }
 
-// The bytes of a row; checks that the segments are its rows.
-int64_t row_of(const Tensor& t, const std::vector<RowSegment>& segments, int size,
-               const char* name) {
+// Checks that the segments are the rows of `t`.
+void check_segments(const Tensor& t, const std::vector<RowSegment>& segments, int size,
+                    const char* name) {
   AB_CHECK(t.shape().rank() > 0, "all_to_all got a tensor without rows");
   int64_t rows = 0;
   for (const RowSegment& s : segments) {
@@ -52,8 +52,6 @@ int64_t row_of(const Tensor& t, const std::vector<RowSegment>& segments, int siz
   }
   AB_CHECK(rows == t.dim(0), "all_to_all got a tensor of ", t.shape(), " whose ", name, " have ",
            rows, " rows");
-  return std::accumulate(t.shape().begin() + 1, t.shape().end(), size_of(t.dtype()),
-                         std::multiplies<>());
 }
 
 void copy(Tensor& to, const Tensor& from) {
@@ -67,6 +65,11 @@ Collective in_place(CollectiveKind kind, Tensor x) {
 }
 
 }  // namespace
+
+int64_t row_bytes(const Tensor& t) {
+  return std::accumulate(t.shape().begin() + 1, t.shape().end(), size_of(t.dtype()),
+                         std::multiplies<>());
+}
 
 std::vector<RowSegment> in_rank_order(const std::vector<int64_t>& rows) {
   std::vector<RowSegment> all;
@@ -167,9 +170,9 @@ Work Group::all_to_all(Tensor to, Tensor from, const std::vector<int64_t>& send_
 
 Work Group::all_to_all_segments(Tensor to, Tensor from, std::vector<RowSegment> sends,
                                 std::vector<RowSegment> receives) {
-  const int64_t row_in = row_of(from, sends, size_, "sends");
-  const int64_t row_out = row_of(to, receives, size_, "receives");
-  AB_CHECK(row_in == row_out && to.dtype() == from.dtype(), "all_to_all from ",
+  check_segments(from, sends, size_, "sends");
+  check_segments(to, receives, size_, "receives");
+  AB_CHECK(row_bytes(from) == row_bytes(to) && to.dtype() == from.dtype(), "all_to_all from ",
            name_of(from.dtype()), from.shape(), " to ", name_of(to.dtype()), to.shape(),
            "; rows must be of one size and type");
   Collective c{.kind = CollectiveKind::kAllToAll,
@@ -187,8 +190,7 @@ Work Group::all_to_all_segments(Tensor to, Tensor from, std::vector<RowSegment> 
 
 void Group::take_segments(const Collective& c, int to, const Collective& source, int from) {
   Tensor out = c.out;
-  const auto bytes = static_cast<int64_t>(out.bytes());
-  const int64_t row = out.dim(0) == 0 ? 0 : bytes / out.dim(0);
+  const int64_t row = row_bytes(out);
   auto next = source.sends.begin();
   for (const RowSegment& wanted : c.receives) {
     if (wanted.rank != from) continue;
@@ -223,6 +225,8 @@ CommStats Group::stats() const { return thread_ ? thread_->stats() : CommStats{}
 CommProgress Group::progress() const { return thread_ ? thread_->progress() : CommProgress{}; }
 
 Work Group::start(Collective c) {
+  AB_CHECK(thread_ != nullptr, c.text(), " in a group of ", size_,
+           " ranks that cannot communicate");
   c.number = started_++;
   const auto bytes = static_cast<int64_t>(std::max(c.in.bytes(), c.out.bytes()));
   CommThread::Job job{c.text(), c.kind, bytes, nullptr};

@@ -42,6 +42,9 @@ struct RowSegment {
   int64_t first = 0, rows = 0;
 };
 
+// The bytes of a row of t [n, ...].
+[[nodiscard]] int64_t row_bytes(const Tensor& t);
+
 // Segments one after the other, of rows[r] rows for each rank r.
 [[nodiscard]] std::vector<RowSegment> in_rank_order(const std::vector<int64_t>& rows);
 

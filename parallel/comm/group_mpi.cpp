@@ -162,7 +162,7 @@ class MpiGroup final : public Group {
   void all_to_all(const Collective& c, Tensor& to, Tensor& from) {
     take_segments(c, rank(), c, rank());
     const auto places = [&](Tensor& t, const std::vector<RowSegment>& segments) {
-      const int64_t row = t.dim(0) == 0 ? 0 : bytes_of(t) / t.dim(0);
+      const int64_t row = row_bytes(t);
       std::vector<Piece> all;
       for (const RowSegment& s : segments) {
         if (s.rank != rank() && s.rows > 0) {
