@@ -32,7 +32,7 @@ if(AB_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
-  find_package(CUDAToolkit REQUIRED)
+  find_package(CUDAToolkit 13 REQUIRED)
 endif()
 
 # Third-party headers are not ours to warn about.

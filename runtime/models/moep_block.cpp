@@ -13,7 +13,6 @@
 #include "core/ops/top_k_route.h"
 #include "core/tensor/convert.h"
 #include "core/tensor/element.h"
-#include "parallel/collectives.h"
 #include "parallel/dispatch.h"
 #include "parallel/pool_choice.h"
 #include "parallel/pool_rows.h"
