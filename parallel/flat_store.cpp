@@ -73,68 +73,47 @@ double cost_of(const Param& w) {
   return static_cast<double>(w.shape.count()) * static_cast<double>(std::min(rows, columns));
 }
 
-// The offsets of parameters in a bucket, and its elements.
+// The offsets of parameters in a bucket, its elements, and where the ranks' slices begin.
 struct Placement {
-  std::vector<int64_t> offsets;
+  std::vector<int64_t> offsets, begins;
   int64_t count = 0;
 };
 
-Placement place_slices(const Draft& d, int ranks) {
+Placement place_in_order(const Draft& d, int ranks) {
   Placement p;
   for (const Param* w : d.params) {
     p.offsets.push_back(p.count);
     p.count += room(*w);
   }
   p.count = padded(p.count, ranks * FlatStore::kAlign);
+  for (int r = 0; r <= ranks; ++r) p.begins.push_back(p.count / ranks * r);
   return p;
 }
 
-// Deals matrices to the ranks' segments, the largest first; `choose` names the rank of the next,
-// given each one's elements so far.
-template <class Choose>
-Placement place_matrices(const Draft& d, int ranks, const Choose& choose) {
-  std::vector<size_t> order(d.params.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return room(*d.params[a]) > room(*d.params[b]); });
-  std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
-  std::vector<size_t> owners(order.size());
-  Placement p;
-  p.offsets.resize(order.size());
-  for (const size_t i : order) {
-    owners[i] = choose(*d.params[i], load);
-    p.offsets[i] = load[owners[i]];
-    load[owners[i]] += room(*d.params[i]);
-  }
-  const int64_t segment = *std::max_element(load.begin(), load.end());
-  for (size_t i = 0; i < owners.size(); ++i) {
-    p.offsets[i] += static_cast<int64_t>(owners[i]) * segment;
-  }
-  p.count = segment * ranks;
-  return p;
-}
-
-size_t least_of(const std::vector<int64_t>& load) {
-  return static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-}
-
-Placement place_by_size(const Draft& d, int ranks) {
-  return place_matrices(d, ranks, [](const Param&, const auto& load) { return least_of(load); });
-}
-
-// In segments that are no longer than those of place_by_size, as far as that goes, each to the rank
-// whose matrices of this and earlier buckets cost least.
+// Deals matrices to ranks, the costliest first, each to the rank whose own of this and earlier
+// buckets cost least.
 Placement place_by_cost(const Draft& d, int ranks, std::vector<double>& costs) {
   costs.resize(static_cast<size_t>(ranks));
-  const int64_t segment = place_by_size(d, ranks).count / ranks;
-  return place_matrices(d, ranks, [&](const Param& w, const std::vector<int64_t>& load) {
-    size_t best = least_of(load);
-    for (size_t r = 0; r < load.size(); ++r) {
-      if (load[r] + room(w) <= segment && costs[r] < costs[best]) best = r;
-    }
-    costs[best] += cost_of(w);
-    return best;
+  std::vector<size_t> order(d.params.size()), owners(d.params.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return cost_of(*d.params[a]) > cost_of(*d.params[b]);
   });
+  Placement p;
+  p.offsets.resize(order.size());
+  std::vector<int64_t> load(costs.size(), 0);
+  for (const size_t i : order) {
+    const size_t rank = static_cast<size_t>(std::ranges::min_element(costs) - costs.begin());
+    owners[i] = rank;
+    costs[rank] += cost_of(*d.params[i]);
+    p.offsets[i] = load[rank];
+    load[rank] += room(*d.params[i]);
+  }
+  p.begins.push_back(0);
+  for (const int64_t elements : load) p.begins.push_back(p.begins.back() + elements);
+  p.count = p.begins.back();
+  for (size_t i = 0; i < owners.size(); ++i) p.offsets[i] += p.begins[owners[i]];
+  return p;
 }
 
 // The part of [begin, begin + count) that lies in `slice`, counted from `begin`.
@@ -159,13 +138,14 @@ void check(const std::vector<Param*>& params) {
   }
 }
 
-Slice slice_of(const Bucket& b, int rank) {
-  AB_CHECK(0 <= rank && rank < b.ranks, "slice of rank ", rank, " of ", b.ranks);
-  const int64_t count = b.count / b.ranks;
-  return {count * rank, count};
-}
-
 }  // namespace
+
+Slice Bucket::slice(int rank) const {
+  AB_CHECK(0 <= rank && rank < ranks, "slice of rank ", rank, " of ", ranks);
+  if (!sharded()) return {0, count};
+  const auto begin = begins.begin() + rank;
+  return {begin[0], begin[1] - begin[0]};
+}
 
 FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options,
                      const std::shared_ptr<Pool>& pool)
@@ -181,22 +161,24 @@ FlatStore::FlatStore(const std::vector<Param*>& params, const Options& options)
     const auto& [reduce, compute, owner] = d.kind;
     const bool all = reduce == ReduceGroup::kAll;
     const int ranks = all ? options.all_ranks : options.data_ranks;
-    const Placement place = owner == Owner::kAdamw ? place_slices(d, ranks)
-                            : options.zero         ? place_by_cost(d, ranks, costs[reduce])
-                                                   : place_by_size(d, ranks);
+    const bool sharded = options.zero && ranks > 1;
+    const bool deals = sharded && owner == Owner::kMatrix;
+    const Placement place =
+        deals ? place_by_cost(d, ranks, costs[reduce]) : place_in_order(d, ranks);
     Bucket b{.reduce = reduce,
              .compute = compute,
              .owner = owner,
              .ranks = ranks,
              .count = place.count,
-             .own = {0, place.count},
+             .begins = sharded ? place.begins : std::vector<int64_t>(),
+             .own = {},
              .value = {},
              .lanes = {},
              .grad = {},
              .master = {},
              .m = {},
              .v = {}};
-    if (options.zero) b.own = slice_of(b, all ? options.all_rank : options.data_rank);
+    b.own = b.slice(all ? options.all_rank : options.data_rank);
     for (size_t i = 0; i < d.params.size(); ++i) {
       Param* w = d.params[i];
       const int64_t offset = place.offsets[i];
@@ -262,10 +244,6 @@ std::vector<FlatStore::Entry> FlatStore::entries_of(int bucket) const {
   std::sort(all.begin(), all.end(),
             [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
   return all;
-}
-
-Slice FlatStore::slice(int bucket, int rank) const {
-  return slice_of(buckets_.at(static_cast<size_t>(bucket)), rank);
 }
 
 Tensor FlatStore::m(const Entry& entry) const {

@@ -5,13 +5,14 @@
 // after the other in backward, and a reduction, an optimizer step or a save is a few long runs over
 // memory.
 //
-//   adamw buckets   parameters one after the other; the whole is cut into equal slices, one a rank
-//   matrix buckets  whole matrices in equal segments, one for each rank that owns them; padded
-//
 // Values and gradients are whole on every rank. With ZeRO-1 a rank keeps the master weights and the
-// moments of its slice only: it reduces, updates and saves that, and the values are gathered
-// afterwards (grad_reducer.h). Where master and value are of one type, the master is the slice of
-// the value.
+// moments of its slice of a bucket only: it reduces, updates and saves that, and the values are
+// gathered afterwards (grad_reducer.h). Where master and value are of one type, the master is the
+// slice of the value.
+//
+//   adamw buckets   parameters one after the other; slices are equal
+//   matrix buckets  slices are whole parameters, dealt to the ranks by what their updates cost; a
+//                   rank may have none
 //
 // Padding is zero in every buffer and stays so.
 #pragma once
@@ -35,9 +36,10 @@ struct Bucket {
   ReduceGroup reduce;
   DType compute;
   Owner owner;
-  int ranks;      // of its reduce group
-  int64_t count;  // elements, padding included; a multiple of ranks * kAlign
-  Slice own;      // those of which master and moments are here
+  int ranks;                    // of its reduce group
+  int64_t count;                // elements, padding included; a multiple of kAlign
+  std::vector<int64_t> begins;  // [ranks + 1] of the ranks' slices; empty: each owns all
+  Slice own;                    // those of which master and moments are here
 
   Tensor value;   // [count] of `compute`
   Tensor lanes;   // [lanes, count] sums of gradients that are kept apart; of the master's type
@@ -46,7 +48,10 @@ struct Bucket {
   Tensor m, v;    // [own.count] moments, of the master's type; a matrix bucket has no v
 
   // Whether its group's ranks own a slice each.
-  [[nodiscard]] bool sharded() const { return own.count < count; }
+  [[nodiscard]] bool sharded() const { return !begins.empty(); }
+
+  // What a rank of its group owns: whole lines of 64 bytes; whole parameters in a matrix bucket.
+  [[nodiscard]] Slice slice(int rank) const;
 };
 
 class FlatStore {
@@ -93,10 +98,6 @@ class FlatStore {
 
   // Entries of one bucket, in the order they lie in it.
   [[nodiscard]] std::vector<Entry> entries_of(int bucket) const;
-
-  // What a rank of the bucket's reduce group owns: whole lines of 64 bytes; whole matrices in a
-  // matrix bucket.
-  [[nodiscard]] Slice slice(int bucket, int rank) const;
 
   // Moments of one parameter, as views of its shape, or flat if only some of it is owned; v is
   // empty for a matrix owner.

@@ -32,9 +32,11 @@ GradReducer::GradReducer(FlatStore& store, const Mesh& mesh, DType wire)
   for (const Bucket& b : store.buckets()) {
     AB_CHECK(b.ranks == mesh.reduce(b.reduce).size(), "a bucket is laid out for ", b.ranks,
              " ranks but is reduced over ", mesh.reduce(b.reduce).size());
-    AB_CHECK(!b.sharded() || b.own.begin == b.own.count * mesh.reduce(b.reduce).rank(),
-             "a bucket is laid out for rank ", b.own.begin / b.own.count, " but this is rank ",
-             mesh.reduce(b.reduce).rank());
+    const Slice own = b.slice(mesh.reduce(b.reduce).rank());
+    AB_CHECK(own.begin == b.own.begin && own.count == b.own.count,
+             "a bucket is laid out for a rank with elements ", b.own.begin, " to ",
+             b.own.begin + b.own.count, " but rank ", mesh.reduce(b.reduce).rank(), " has ",
+             own.begin, " to ", own.begin + own.count);
     AB_CHECK(!in_lanes(b) || wire == DType::kF32, "lanes of gradients cannot travel as ",
              name_of(wire));
   }
@@ -95,8 +97,7 @@ void GradReducer::finish() {
 void GradReducer::gather(int bucket) {
   const Bucket& b = store_.buckets()[static_cast<size_t>(bucket)];
   if (!b.sharded()) return;
-  const Tensor own = b.value.view(b.own.begin, {b.own.count});
-  arrivals_.push_back({b.value, mesh_.reduce(b.reduce).all_gather(b.value, own)});
+  arrivals_.push_back({b.value, mesh_.reduce(b.reduce).all_gather_parts(b.value, b.begins)});
   Arrival& arrival = arrivals_.back();
   arrival.value.expect([work = arrival.work] { work.wait(); });
 }
@@ -133,8 +134,7 @@ void GradReducer::start(size_t bucket) {
       round_to_wire(to + begin, from + begin, end - begin);
     });
   }
-  flight.work = b.sharded() ? group.reduce_scatter_sum(flight.wire.view(b.own.begin, {b.own.count}),
-                                                       flight.wire)
+  flight.work = b.sharded() ? group.reduce_scatter_parts_sum(flight.wire, b.begins)
                             : group.all_reduce_sum(flight.wire);
 }
 

@@ -32,6 +32,19 @@ PlannedPart::PlannedPart(const Config& config, int64_t vocabulary, const MeshSha
       model_ranks_(std::make_unique<OnlyItsSize>(shape.model)),
       pool_ranks_(std::make_unique<OnlyItsSize>(shape.pool)),
       model_(
-          make_model(config, vocabulary, regions_of(config, shape, *model_ranks_, *pool_ranks_))) {}
+          make_model(config, vocabulary, regions_of(config, shape, *model_ranks_, *pool_ranks_))) {
+  const std::vector<Bucket> laid_out = buckets();
+  int64_t most = 0;
+  for (int d = 0; d < shape.data; ++d) {
+    int64_t own = 0;
+    for (const Bucket& b : laid_out) {
+      own += b.slice(b.reduce == ReduceGroup::kAll ? d * shape.model : d).count;
+    }
+    if (own <= most) continue;
+    most = own;
+    layout_.all_rank = d * shape.model;
+    layout_.data_rank = d;
+  }
+}
 
 }  // namespace anabranch

@@ -13,8 +13,9 @@ namespace anabranch {
 
 class PlannedPart {
  public:
-  // The configured model as it would be constructed and laid out on rank 0 of such a mesh, which
-  // has the most where parts do not come out even. Throws as make_model.
+  // The configured model as it would be constructed on rank 0 of such a mesh, which has the most
+  // where parts do not come out even, and laid out on that of its data ranks which owns the most of
+  // the state. Throws as make_model.
   PlannedPart(const Config& config, int64_t vocabulary, const MeshShape& shape);
 
   // Its parameters have shapes and no memory.

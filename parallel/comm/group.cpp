@@ -38,6 +38,20 @@ void check_parts(const Tensor& whole, const Tensor& part, int size, CollectiveKi
            " times the elements");
 }
 
+std::vector<int64_t> equal_parts(int64_t count, int size) {
+  std::vector<int64_t> begins;
+  for (int r = 0; r <= size; ++r) begins.push_back(r * count);
+  return begins;
+}
+
+void check_begins(const Tensor& whole, const std::vector<int64_t>& begins, int size,
+                  CollectiveKind kind) {
+  AB_CHECK(std::ssize(begins) == size + 1 && std::ranges::is_sorted(begins) &&
+               begins.front() == 0 && begins.back() == whole.count(),
+           name_of(kind), " of parts of ", whole.shape(), " over ", size, " ranks got ",
+           begins.size(), " places that end at ", begins.empty() ? -1 : begins.back());
+}
+
 // Checks that the segments are the rows of `t`.
 void check_segments(const Tensor& t, const std::vector<RowSegment>& segments, int size,
                     const char* name) {
@@ -136,8 +150,15 @@ Work Group::all_gather(Tensor whole, Tensor part) {
     copy(whole, part);
     return {};
   }
-  return start(
-      {.kind = CollectiveKind::kAllGather, .out = std::move(whole), .in = std::move(part)});
+  std::vector<int64_t> begins = equal_parts(part.count(), size_);
+  return start({.kind = CollectiveKind::kAllGather,
+                .out = std::move(whole),
+                .in = std::move(part),
+                .begins = std::move(begins)});
+}
+
+Work Group::all_gather_parts(Tensor whole, std::vector<int64_t> begins) {
+  return start_parts(CollectiveKind::kAllGather, std::move(whole), std::move(begins));
 }
 
 Work Group::reduce_scatter_sum(Tensor part, Tensor whole) {
@@ -147,8 +168,26 @@ Work Group::reduce_scatter_sum(Tensor part, Tensor whole) {
     copy(part, whole);
     return {};
   }
-  return start(
-      {.kind = CollectiveKind::kReduceScatterSum, .out = std::move(part), .in = std::move(whole)});
+  std::vector<int64_t> begins = equal_parts(part.count(), size_);
+  return start({.kind = CollectiveKind::kReduceScatterSum,
+                .out = std::move(part),
+                .in = std::move(whole),
+                .begins = std::move(begins)});
+}
+
+Work Group::reduce_scatter_parts_sum(Tensor whole, std::vector<int64_t> begins) {
+  check_sums(whole, CollectiveKind::kReduceScatterSum);
+  return start_parts(CollectiveKind::kReduceScatterSum, std::move(whole), std::move(begins));
+}
+
+Work Group::start_parts(CollectiveKind kind, Tensor whole, std::vector<int64_t> begins) {
+  check_begins(whole, begins, size_, kind);
+  if (size_ == 1) return {};
+  const auto mine = begins.begin() + rank_;
+  const Tensor part = whole.view(mine[0], {mine[1] - mine[0]});
+  Collective c{.kind = kind, .out = whole, .in = part, .begins = std::move(begins)};
+  if (kind == CollectiveKind::kReduceScatterSum) std::swap(c.out, c.in);
+  return start(std::move(c));
 }
 
 Work Group::broadcast(Tensor x, int root) {

@@ -54,6 +54,7 @@ struct Collective {
   Tensor out = {}, in = {};
   int root = 0;
   std::vector<RowSegment> sends = {}, receives = {};  // all-to-all only: of `in`, of `out`
+  std::vector<int64_t> begins = {};                   // all-gather, reduce-scatter: of the parts
   int64_t number = 0;                                 // counts the collectives of the group, from 0
 
   [[nodiscard]] std::string text() const;  // "all_reduce_sum #12 of float32[100]"
@@ -103,6 +104,14 @@ class Group {
   Work all_gather(Tensor whole, Tensor part);
   // part <- this rank's slice of the sum over ranks of whole; shapes and types as above.
   Work reduce_scatter_sum(Tensor part, Tensor whole);
+  // The same in place, of parts of any size.
+  //
+  //   whole   of the sum afterwards only this rank's part is of use
+  //   begins  [size() + 1]  rank r's part is elements begins[r] to begins[r + 1] - 1 of whole,
+  //   which
+  //                         they cover in rank order
+  Work all_gather_parts(Tensor whole, std::vector<int64_t> begins);
+  Work reduce_scatter_parts_sum(Tensor whole, std::vector<int64_t> begins);
   // x <- the x of rank `root`.
   Work broadcast(Tensor x, int root);
   // Sends rows of `from` to each rank, in rank order, and puts what comes in, in rank order, in
@@ -158,6 +167,7 @@ class Group {
   virtual void run(const Collective& c) = 0;
 
   Work start(Collective c);
+  Work start_parts(CollectiveKind kind, Tensor whole, std::vector<int64_t> begins);
 
   int rank_;
   int size_;

@@ -67,7 +67,7 @@ class MpiGroup final : public Group {
       case CollectiveKind::kAllReduceMax:
         return all_reduce(c, out);
       case CollectiveKind::kAllGather:
-        return all_gather(out.landing(), in.landing(), bytes_of(in));
+        return all_gather(c, out, in);
       case CollectiveKind::kReduceScatterSum:
         return reduce_scatter(c, out, in);
       case CollectiveKind::kBroadcast:
@@ -97,7 +97,7 @@ class MpiGroup final : public Group {
       std::byte* at = x.landing() + begin * width;
       const auto share = [&](int r) { return at + share_begin(count, size(), r) * width; };
       const auto bytes = [&](int r) { return share(r + 1) - share(r); };
-      reduce_shares(c, share, bytes);
+      reduce_shares(c, share, bytes, share(rank()));
       std::vector<Piece> sends, receives;
       for_peers([&](int r) {
         sends.push_back({r, share(rank()), bytes(rank())});
@@ -107,12 +107,12 @@ class MpiGroup final : public Group {
     }
   }
 
-  // Every rank's `share(this rank)` summed in place.
+  // to <- the sum over ranks of `share(this rank)`, which may be the place.
   template <class Share, class Bytes>
-  void reduce_shares(const Collective& c, const Share& share, const Bytes& bytes) {
+  void reduce_shares(const Collective& c, const Share& share, const Bytes& bytes, std::byte* to) {
     std::vector<Piece> sends;
     for_peers([&](int r) { sends.push_back({r, share(r), bytes(r)}); });
-    sum_incoming(c, sends, share(rank()), bytes(rank()), share(rank()));
+    sum_incoming(c, sends, share(rank()), bytes(rank()), to);
   }
 
   // to <- over ranks, `mine` and what `send_to(r)` of each peer r holds; all of `bytes`.
@@ -139,22 +139,41 @@ class MpiGroup final : public Group {
     reduce_in_order(c.out.dtype(), c.kind, to, parts, bytes / size_of(c.out.dtype()));
   }
 
+  // The bytes of each rank's part in what is gathered or scattered.
+  [[nodiscard]] static std::vector<int64_t> part_bytes(const Collective& c) {
+    std::vector<int64_t> bytes;
+    for (size_t r = 0; r + 1 < c.begins.size(); ++r) {
+      bytes.push_back((c.begins[r + 1] - c.begins[r]) * size_of(c.out.dtype()));
+    }
+    return bytes;
+  }
+
   void reduce_scatter(const Collective& c, Tensor& part, Tensor& whole) {
+    const std::vector<int64_t> all = part_bytes(c);
     const int64_t segment = std::max<int64_t>(64, kSegment / size() / 64 * 64);
-    for (int64_t begin = 0; begin < bytes_of(part); begin += segment) {
-      const int64_t bytes = std::min(segment, bytes_of(part) - begin);
-      const auto slice = [&](int r) { return whole.landing() + r * bytes_of(part) + begin; };
-      reduce(c, slice(rank()), bytes, slice, part.landing() + begin);
+    for (int64_t begin = 0; begin < *std::ranges::max_element(all); begin += segment) {
+      const auto of = [&](int r) { return all[static_cast<size_t>(r)]; };
+      const auto share = [&](int r) {
+        return whole.landing() + c.begins[static_cast<size_t>(r)] * size_of(c.out.dtype()) +
+               std::min(begin, of(r));
+      };
+      const auto bytes = [&](int r) { return std::clamp<int64_t>(of(r) - begin, 0, segment); };
+      reduce_shares(c, share, bytes, part.landing() + std::min(begin, of(rank())));
     }
   }
 
-  void all_gather(std::byte* whole, std::byte* part, int64_t bytes) {
-    std::byte* place = whole + rank() * bytes;
-    if (place != part) std::copy_n(part, bytes, place);
+  void all_gather(const Collective& c, Tensor& whole, Tensor& part) {
+    const std::vector<int64_t> all = part_bytes(c);
+    const auto place = [&](int r) {
+      return Piece{r, whole.landing() + c.begins[static_cast<size_t>(r)] * size_of(c.out.dtype()),
+                   all[static_cast<size_t>(r)]};
+    };
+    const Piece mine = place(rank());
+    if (mine.at != part.landing()) std::copy_n(part.landing(), mine.bytes, mine.at);
     std::vector<Piece> sends, receives;
     for_peers([&](int r) {
-      sends.push_back({r, place, bytes});
-      receives.push_back({r, whole + r * bytes, bytes});
+      sends.push_back({r, mine.at, mine.bytes});
+      receives.push_back(place(r));
     });
     mpi_->exchange(sends, receives);
   }

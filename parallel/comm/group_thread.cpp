@@ -122,10 +122,9 @@ class ThreadGroup final : public Group {
       case CollectiveKind::kAllReduceMax:
         return all_reduce(c);
       case CollectiveKind::kAllGather:
-        for (int r = 0; r < size(); ++r) put(c, r * bytes_of(c.in), shown(r), 0, bytes_of(c.in));
-        return;
+        return gather(c);
       case CollectiveKind::kReduceScatterSum:
-        return reduce(c, c.out, rank() * c.out.count());
+        return reduce(c, c.out, c.begins[static_cast<size_t>(rank())]);
       case CollectiveKind::kBroadcast:
         if (rank() != c.root) put(c, 0, shown(c.root), 0, bytes_of(c.out));
         return;
@@ -152,6 +151,13 @@ class ThreadGroup final : public Group {
     }
   }
 
+  void gather(const Collective& c) {
+    const int64_t width = size_of(c.out.dtype());
+    for (int r = 0; r < size(); ++r) {
+      put(c, c.begins[static_cast<size_t>(r)] * width, shown(r), 0, bytes_of(shown(r).in));
+    }
+  }
+
   // Copies bytes that a peer shows into this rank's output.
   static void put(const Collective& c, int64_t to, const Collective& peer, int64_t from,
                   int64_t bytes) {
@@ -174,7 +180,9 @@ class ThreadGroup final : public Group {
       const Collective& other = shown(r);
       const bool same = c.kind == other.kind && c.number == other.number && c.root == other.root &&
                         (c.kind == CollectiveKind::kBarrier || c.in.dtype() == other.in.dtype()) &&
-                        (c.kind == CollectiveKind::kAllToAll || c.in.count() == other.in.count());
+                        c.begins == other.begins &&
+                        (c.kind == CollectiveKind::kAllToAll ||
+                         c.kind == CollectiveKind::kAllGather || c.in.count() == other.in.count());
       AB_CHECK(same, thread()->who(), " calls ", c.text(), " where rank ", r, " calls ",
                other.text(), "; all ranks of a group must call the same");
     }

@@ -1,5 +1,7 @@
 #include "runtime/planner/weights.h"
 
+#include <algorithm>
+
 #include "core/ops/polar.h"
 #include "runtime/bench/matrix_bench.h"
 #include "runtime/planned_part.h"
@@ -45,16 +47,20 @@ WeightBytes weight_bytes(const Config& config, int64_t vocabulary, const Layout&
     bytes.update_bytes += own * (a * (3 + 2 * moments) + rounded) + n * a;
   }
   const bool matrices = config.optim.matrix != MatrixOptimizer::kAdamw;
+  double dearest = 0;  // update of one parameter: a rank owns whole ones
   bool tables = true;  // backward completes the first parameters last
   part.model().visit([&](const Param& w) {
     const int owners = w.reduce == ReduceGroup::kAll ? layout.ranks() : layout.mesh.data;
     const double share = layout.zero ? 1.0 / owners : 1;
     if (matrices && w.owner == Owner::kMatrix) {
-      bytes.polar_flops += share * update_flops(w, config.optim);
+      const double flops = update_flops(w, config.optim);
+      bytes.polar_flops += share * flops;
+      dearest = std::max(dearest, flops);
     }
     tables = tables && w.role == Role::kEmbedding;
     if (tables) reduced(w.reduce).last += static_cast<double>(w.shape.count());
   });
+  bytes.polar_flops = std::max(bytes.polar_flops, dearest);
   return bytes;
 }
 

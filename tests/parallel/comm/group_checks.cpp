@@ -74,6 +74,22 @@ void gather_and_scatter(Group& g) {
   });
 }
 
+// Parts of none, half and all of `count` elements.
+void parts(Group& g) {
+  for_all([&](DType type, int64_t count) {
+    std::vector<int64_t> begins{0};
+    for (int r = 0; r < g.size(); ++r) begins.push_back(begins.back() + (r + 1) % 3 * count / 2);
+    const int64_t all = begins.back(), first = begins[static_cast<size_t>(g.rank())];
+    const int64_t own = begins[static_cast<size_t>(g.rank()) + 1] - first;
+    const Tensor sum = sum_of(g.size(), {all}, type);
+    Tensor whole = exact({all}, type, g.rank());
+    g.reduce_scatter_parts_sum(whole, begins).wait();
+    expect_equal(whole.view(first, {own}), sum.view(first, {own}), label("parts", type, count));
+    g.all_gather_parts(whole, begins).wait();
+    expect_equal(whole, sum, label("all_gather of parts", type, count));
+  });
+}
+
 void broadcast(Group& g) {
   for (int root = 0; root < g.size(); ++root) {
     for_all([&](DType type, int64_t count) {
@@ -96,6 +112,12 @@ void large(Group& g) {
   const Tensor whole = exact({kCount}, DType::kF32, g.rank());
   g.reduce_scatter_sum(part, whole.view(0, {g.size() * share})).wait();
   expect_equal(part, sum.view(g.rank() * share, {share}), "large reduce_scatter");
+  // All of it to the last rank: the others have no part in any segment.
+  std::vector<int64_t> begins(static_cast<size_t>(g.size()), 0);
+  begins.push_back(kCount);
+  Tensor last = exact({kCount}, DType::kF32, g.rank());
+  g.reduce_scatter_parts_sum(last, begins).wait();
+  if (g.rank() == g.size() - 1) expect_equal(last, sum, "large sum to one rank");
 }
 
 // Rank s sends rows(s, r) rows to rank r, so some send nothing.
@@ -280,6 +302,10 @@ void refusals(Group& g) {
   EXPECT_THROW(g.reduce_scatter_sum(Tensor({3}, DType::kF32), Tensor({g.size() * 3}, DType::kF64)),
                Error);
   EXPECT_THROW(g.broadcast(Tensor({1}, DType::kF32), g.size()), Error);
+  EXPECT_THROW(g.all_gather_parts(Tensor({4}, DType::kF32), {0}), Error);
+  EXPECT_THROW(g.reduce_scatter_parts_sum(Tensor({4}, DType::kF32),
+                                          std::vector<int64_t>(static_cast<size_t>(g.size()) + 1)),
+               Error);
   EXPECT_THROW(g.all_to_all(Tensor({1, 2}, DType::kF32), Tensor({1, 2}, DType::kF32), {}, {}),
                Error);
   const Tensor rows({2, 1}, DType::kF32);
@@ -294,6 +320,7 @@ void refusals(Group& g) {
 std::vector<GroupCheck> group_checks() {
   return {{"AllReduce", all_reduce},
           {"GatherAndScatter", gather_and_scatter},
+          {"Parts", parts},
           {"Broadcast", broadcast},
           {"Large", large},
           {"AllToAll", all_to_all},
