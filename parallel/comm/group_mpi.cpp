@@ -210,6 +210,9 @@ MpiWorld::MpiWorld() : exceptions_(std::uncaught_exceptions()) {
   // thread would lose its core to the computing one for a time slice each time, and the network
   // would idle.
   setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
+  // Over TCP a large message is one fragment otherwise: the answer that starts the message of the
+  // other direction queues behind it, and of two directions one waits for the other.
+  setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", 0);
   int provided = 0;
   // Several threads at once only where one of them ends the job.
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "core/base/parallel_for.h"
 #include "core/nn/init.h"
@@ -20,6 +21,13 @@ namespace anabranch {
 namespace {
 
 constexpr int64_t kRepeats = 3;
+constexpr int kRounds = 5;
+
+// Operations, logits and bytes a second of a core; seconds of a call; a part hidden.
+struct Rates {
+  double large = 0, small = 0, bf16 = 0, fp64 = 0, attention = 0, call = 0, softmax = 0, memory = 0,
+         overlap = 0;
+};
 
 // Of three significant digits: what a measurement is worth.
 double rounded(double value) {
@@ -76,11 +84,40 @@ class Fitter {
     return slowest(world_, median(seconds_of(kRepeats, f)));
   }
 
-  // Operations a second of a core, of a product forward and backward.
+  // Operations a second of a core, of products forward and backward in the order of a step: each
+  // finds its operands as cold as the others leave them.
+  double product_rate(std::vector<ProductRun>& runs) {
+    double flops = 0;
+    for (const ProductRun& run : runs) flops += 3 * run.flops();
+    const double once = seconds([&] {
+      for (ProductRun& run : runs) run.y();
+      for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+        run->dx();
+        run->dw();
+      }
+    });
+    return flops / once / threads_;
+  }
+
   double product_rate(int64_t rows, int64_t in, int64_t out, DType type) {
-    const Product product{"fit", rows, in, out};
-    ProductRun run(product, rows, type, context_.pool);
-    return 3 * run.flops() / seconds([&] { run.all(); }) / threads_;
+    std::vector<ProductRun> one;
+    one.emplace_back(Product{"fit", rows, in, out}, rows, type, context_.pool);
+    return product_rate(one);
+  }
+
+  // Of a small model: four layers of attention's and the feed-forward part's four products.
+  double small_product_rate() {
+    constexpr int64_t kRows = 1024, kWidth = 192;
+    if (small_.empty()) {
+      const std::array<std::pair<int64_t, int64_t>, 4> of_layer = {
+          {{kWidth, 3 * kWidth}, {kWidth, kWidth}, {kWidth, 4 * kWidth}, {4 * kWidth, kWidth}}};
+      for (int layer = 0; layer < 4; ++layer) {
+        for (const auto& [in, out] : of_layer) {
+          small_.emplace_back(Product{"fit", kRows, in, out}, kRows, DType::kF32, context_.pool);
+        }
+      }
+    }
+    return product_rate(small_);
   }
 
   double attention_rate(DType type) {
@@ -90,31 +127,60 @@ class Fitter {
     return kBackwardToo * 2 * product.macs() / seconds([&] { run.op(); }) / threads_;
   }
 
+  // All of them in turn, several times over: what disturbs a machine for a moment disturbs one
+  // round.
+  Rates measure_rates() {
+    std::vector<Rates> rounds;
+    for (int round = 0; round < kRounds; ++round) {
+      Rates r;
+      r.large = product_rate(1024, 1024, 4096, DType::kF32);
+      r.small = small_product_rate();
+      r.bf16 = product_rate(1024, 1024, 4096, DType::kBF16);
+      r.fp64 = product_rate(256, 128, 256, DType::kF64);
+      r.attention = attention_rate(DType::kF32);
+      r.call = call_seconds(r.small);
+      r.softmax = softmax_rate(r.small);
+      r.memory = memory_rate();
+      if (world_.size() > 1) r.overlap = overlap();
+      rounds.push_back(r);
+    }
+    Rates middle;
+    for (double Rates::*rate :
+         {&Rates::large, &Rates::small, &Rates::bf16, &Rates::fp64, &Rates::attention, &Rates::call,
+          &Rates::softmax, &Rates::memory, &Rates::overlap}) {
+      std::vector<double> all;
+      for (const Rates& r : rounds) all.push_back(r.*rate);
+      middle.*rate = median(all);
+    }
+    return middle;
+  }
+
   void measure_device(Machine& m) {
-    constexpr DType kType = DType::kF32;
     m.device.kind = DeviceKind::kCpu;
-    // Large ones; and those of a small model, which reach a part of it.
-    const double large = product_rate(1024, 1024, 4096, kType);
-    const double middle = product_rate(1024, 192, 768, kType);
-    const double peak = std::max(large, middle);
+    const Rates r = measure_rates();
+    const double peak = std::max(r.large, r.small);
     m.device.peak.fp32 = measured(peak);
-    m.device.peak.bf16 = measured(product_rate(1024, 1024, 4096, DType::kBF16));
-    m.device.peak.fp64 = measured(product_rate(256, 128, 256, DType::kF64));
-    m.device.product_share = measured(middle / peak);
-    m.device.attention_share = measured(std::min(attention_rate(kType) / peak, 1.0));
-    m.device.call_seconds = measured(call_seconds(middle));
-    m.device.softmax = measured(softmax_rate(middle));
-    m.device.bandwidth = measured(memory_rate());
+    m.device.peak.bf16 = measured(r.bf16);
+    m.device.peak.fp64 = measured(r.fp64);
+    m.device.product_share = measured(r.small / peak);
+    m.device.attention_share = measured(std::min(r.attention / peak, 1.0));
+    m.device.call_seconds = measured(r.call);
+    m.device.softmax = measured(r.softmax);
+    m.device.bandwidth = measured(r.memory);
     m.device.bandwidth_share = {1, "the bandwidth is measured"};
     m.device.overlap =
-        world_.size() > 1 ? measured(overlap()) : Figure{0, "one rank has nobody to wait for"};
+        world_.size() > 1 ? measured(r.overlap) : Figure{0, "one rank has nobody to wait for"};
   }
 
   // What a small product takes beyond its operations.
   double call_seconds(double rate) {
     const Product product{"fit", 64, 64, 64};
     ProductRun run(product, product.rows, DType::kF32, context_.pool);
-    const double once = seconds([&] { run.all(); }) / 3;
+    constexpr int kCalls = 32;  // of each direction
+    const double once = seconds([&] {
+                          for (int i = 0; i < kCalls; ++i) run.all();
+                        }) /
+                        (3 * kCalls);
     return std::max(once - run.flops() / (rate * threads_), 1e-7);
   }
 
@@ -172,6 +238,7 @@ class Fitter {
   int threads_, local_size_ = 1, host_ = 0;
   std::vector<std::string> hosts_;
   std::string source_;
+  std::vector<ProductRun> small_;  // products of a small model
 };
 
 }  // namespace
