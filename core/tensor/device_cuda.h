@@ -14,8 +14,8 @@ namespace anabranch::cuda {
 [[nodiscard]] void* allocate(int device, size_t bytes);
 void release(void* block);
 
-// Between host and GPU or within the GPU, in the order of `stream`. To the host it is done when
-// the call returns; memory of the host that is copied from may be written again then.
+// Within a GPU or from it to the host, in the order of `stream`. To the host it is done when the
+// call returns.
 void copy(void* to, const void* from, size_t bytes, CUstream_st* stream);
 void fill_zero(void* block, size_t bytes, CUstream_st* stream);
 

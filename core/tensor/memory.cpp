@@ -40,15 +40,14 @@ void release(Device device, void* block, size_t /*bytes*/) {
   if constexpr (build::kCuda) cuda::release(block);
 }
 
-void copy(void* to_block, Device to, const void* from_block, Device from, size_t bytes,
+void copy(Device device, void* to, const void* from, size_t bytes,
           [[maybe_unused]] CUstream_st* stream) {
-  check_device(to);
-  check_device(from);
+  check_device(device);
   if (bytes == 0) return;
-  if (to.is_cpu() && from.is_cpu()) {
-    std::memcpy(to_block, from_block, bytes);
+  if (device.is_cpu()) {
+    std::memcpy(to, from, bytes);
   } else {
-    if constexpr (build::kCuda) cuda::copy(to_block, from_block, bytes, stream);
+    if constexpr (build::kCuda) cuda::copy(to, from, bytes, stream);
   }
 }
 

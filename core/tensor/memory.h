@@ -13,10 +13,8 @@ namespace anabranch::memory {
 void* allocate(Device device, size_t bytes);
 void release(Device device, void* block, size_t bytes);
 
-// Copies between any two places that `from` and `to` name. `stream` is a GPU's if one of them is,
-// and gives the order; memory of the host may be used when the call returns.
-void copy(void* to_block, Device to, const void* from_block, Device from, size_t bytes,
-          CUstream_st* stream);
+// Copies within the host's or within one GPU's memory, in the order of the latter's `stream`.
+void copy(Device device, void* to, const void* from, size_t bytes, CUstream_st* stream);
 void fill_zero(Device device, void* block, size_t bytes, CUstream_st* stream);
 
 }  // namespace anabranch::memory

@@ -3,17 +3,22 @@
 #include "core/base/build.h"
 #include "core/base/error.h"
 #include "core/tensor/device_cuda.h"
+#include "core/tensor/staging_cuda.h"
 
 namespace anabranch {
 
 Stream::Stream(Device device) {
   if (device.is_cpu()) return;
   AB_CHECK(build::kCuda, "[stream] this build knows no GPU; set device: cpu");
-  if constexpr (build::kCuda) handle_ = cuda::make_stream(device.index);
+  if constexpr (build::kCuda) {
+    handle_ = cuda::make_stream(device.index);
+    staging_ = new cuda::Staging(handle_);
+  }
 }
 
 Stream::~Stream() {
   if constexpr (build::kCuda) {
+    delete staging_;
     if (handle_ != nullptr) cuda::free_stream(handle_);
   }
 }
@@ -26,8 +31,29 @@ void Stream::wait_for(const Stream& other) {
 
 void Stream::synchronise() const {
   if constexpr (build::kCuda) {
-    if (handle_ != nullptr) cuda::synchronise(handle_);
+    if (handle_ == nullptr) return;
+    ++waits_;
+    cuda::synchronise(handle_);
   }
+}
+
+void Stream::upload(void* to, const void* from, size_t bytes) const {
+  AB_CHECK(staging_ != nullptr, "[stream] an upload without a GPU");
+  if constexpr (build::kCuda) staging_->upload(to, from, bytes);
+}
+
+void Stream::download(void* to, const void* from, size_t bytes) const {
+  AB_CHECK(staging_ != nullptr, "[stream] a download without a GPU");
+  if (bytes == 0) return;
+  ++waits_;
+  if constexpr (build::kCuda) cuda::copy(to, from, bytes, handle_);
+}
+
+int64_t Stream::waits() const {
+  if constexpr (build::kCuda) {
+    if (staging_ != nullptr) return waits_ + staging_->waits();
+  }
+  return 0;
 }
 
 int gpu_count() {

@@ -81,7 +81,13 @@ void Tensor::copy_from(const Tensor& from) {
   CUstream_st *mine = stream(), *other = from.stream();
   AB_CHECK(mine == nullptr || other == nullptr || mine == other,
            "a copy between tensors of two GPU streams");
-  memory::copy(raw(), device(), from.raw(), from.device(), bytes(), mine != nullptr ? mine : other);
+  if (mine != nullptr && other == nullptr) {
+    pool()->stream().upload(raw(), from.raw(), bytes());
+  } else if (mine == nullptr && other != nullptr) {
+    from.pool()->stream().download(raw(), from.raw(), bytes());
+  } else {
+    memory::copy(device(), raw(), from.raw(), bytes(), mine);
+  }
 }
 
 void Tensor::expect(std::function<void()> wait) { buffer_->wait = std::move(wait); }

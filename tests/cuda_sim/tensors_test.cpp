@@ -2,7 +2,6 @@
 #include "core/autograd/tape.h"
 #include "core/ops/add.h"
 #include "core/tensor/element.h"
-#include "core/tensor/memory.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -87,12 +86,39 @@ TEST_F(SimTensors, AStreamWaitsForAnother) {
       const Tensor one = test::full({64}, 1).copy_in(pool), two = add(one, one).value();
       if (waits) other.wait_for(pool->stream());
       Tensor host({64}, DType::kF64);
-      memory::copy(host.raw(), Device{}, two.raw(), kGpu, two.bytes(), other.handle());
+      other.download(host.raw(), two.raw(), two.bytes());
       always_right = always_right && test::values(host) == std::vector<double>(64, 2);
       pool->stream().synchronise();
     });
     EXPECT_EQ(always_right, waits);
   }
+}
+
+// What the host sends is on its way while it writes the next.
+TEST_F(SimTensors, UploadsKeepTheHostGoing) {
+  cuda_sim::for_each_schedule(4, [&](const std::string& name) {
+    const auto pool = std::make_shared<Pool>(kGpu);
+    Tensor sum = test::full({1000}, 0).copy_in(pool);
+    Tensor next({1000}, DType::kF64);
+    for (int i = 1; i <= 20; ++i) {
+      next.copy_from(test::full({1000}, i));
+      sum = add(sum, next.copy_in(pool)).value();
+    }
+    EXPECT_EQ(pool->stream().waits(), 0) << name;
+    EXPECT_EQ(test::values(sum), std::vector<double>(1000, 210)) << name;
+    EXPECT_EQ(pool->stream().waits(), 1) << name;
+  });
+}
+
+TEST_F(SimTensors, UploadsLargerThanTheirStagingArriveWhole) {
+  cuda_sim::for_each_schedule(2, [&](const std::string& name) {
+    const auto pool = std::make_shared<Pool>(kGpu);
+    const Tensor large = test::random({3000001}, 1, DType::kF32), odd = test::random({77}, 2);
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_TRUE(test::same_bytes(odd.copy_in(pool).copy_in(nullptr), odd)) << name;
+      EXPECT_TRUE(test::same_bytes(large.copy_in(pool).copy_in(nullptr), large)) << name;
+    }
+  });
 }
 
 TEST_F(SimTensors, TheTapeSeedsALossAndAddsGradients) {

@@ -1,0 +1,51 @@
+// What the host sends to a GPU goes through memory that the GPU reads by itself, so that the host
+// neither waits for what is on the stream before it nor for the transfer. For core/tensor alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+struct CUstream_st;
+struct CUevent_st;
+
+namespace anabranch::cuda {
+
+// Used by one thread at a time.
+class Staging {
+ public:
+  // `stream` outlives it. Takes its memory with the first transfer.
+  explicit Staging(CUstream_st* stream) : stream_(stream) {}
+
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  // Copies to the GPU in the order of the stream. `from` may be written again when the call
+  // returns. Throws Error with CUDA's reason.
+  void upload(void* to, const void* from, size_t bytes);
+
+  // Times that there was no room and the host had to wait.
+  [[nodiscard]] int64_t waits() const { return waits_; }
+
+ private:
+  // Bytes [begin, end) of the ring, free once `done` has passed.
+  struct Transfer {
+    size_t begin, end;
+    CUevent_st* done;
+  };
+
+  // Where the next `bytes` go.
+  size_t reserve(size_t bytes);
+  void mark(size_t begin, size_t end);
+
+  CUstream_st* stream_;
+  std::byte* ring_ = nullptr;
+  size_t next_ = 0;
+  std::deque<Transfer> transfers_;   // in the order of the ring
+  std::vector<CUevent_st*> events_;  // to use again
+  int64_t waits_ = 0;
+};
+
+}  // namespace anabranch::cuda
