@@ -12,21 +12,41 @@ namespace anabranch {
 
 // Consecutive rows of a matrix by group (expert): group e has the rows offsets[e] to
 // offsets[e + 1] - 1. A group may be empty.
+//
+// A router on a GPU decides how many rows a group has without telling the host. Then `offsets` is
+// empty and kernels read them from `on_device`. Matrices then have `row_bound` rows; what those
+// behind the last group hold is undefined and must not reach a result.
 struct Groups {
-  std::vector<int64_t> offsets{0};  // ascending from 0
+  std::vector<int64_t> offsets{0};  // ascending from 0; empty: only the device knows them
+  Tensor on_device = {};            // [count() + 1] int64 in a GPU's memory, or empty
+  int64_t row_bound = 0;            // with `on_device`: the most rows that there can be
 
-  [[nodiscard]] int64_t count() const { return std::ssize(offsets) - 1; }
+  [[nodiscard]] bool on_host() const { return on_device.empty(); }
 
-  [[nodiscard]] int64_t begin(int64_t e) const { return offsets[static_cast<size_t>(e)]; }
+  [[nodiscard]] int64_t count() const {
+    return (on_host() ? std::ssize(offsets) : on_device.count()) - 1;
+  }
 
-  [[nodiscard]] int64_t end(int64_t e) const { return offsets[static_cast<size_t>(e) + 1]; }
+  [[nodiscard]] int64_t begin(int64_t e) const { return offset(e); }
+
+  [[nodiscard]] int64_t end(int64_t e) const { return offset(e + 1); }
 
   [[nodiscard]] int64_t size(int64_t e) const { return end(e) - begin(e); }
 
-  [[nodiscard]] int64_t rows() const { return offsets.back(); }
+  [[nodiscard]] int64_t rows() const { return offset(count()); }
+
+  // Rows of a matrix that they are of.
+  [[nodiscard]] int64_t most_rows() const { return on_host() ? rows() : row_bound; }
+
+ private:
+  [[nodiscard]] int64_t offset(int64_t e) const {
+    AB_CHECK(on_host(), "only the GPU knows how many rows each of the ", count(), " groups has");
+    return offsets[static_cast<size_t>(e)];
+  }
 };
 
-// What a router decided: S slots, each a copy of one of M rows on its way through one expert.
+// What a router decided: S slots, each a copy of one of M rows on its way through one expert. Where
+// only the GPU knows the groups, S is their bound, and unused slots have source and gate -1.
 struct SlotPlan {
   int64_t rows = 0;  // M
   Groups groups;     // of the slots, by expert
@@ -34,10 +54,17 @@ struct SlotPlan {
   Tensor gate;       // [S] int32: the flat index of each slot's gate in the tensor of gates
 };
 
-// Throws Error unless `groups` are `count` ascending ranges over `rows` rows.
+// Throws Error unless `groups` are `count` ascending ranges over `rows` rows; of offsets that only
+// the GPU knows, how many they are and how many rows they allow.
 inline void check_groups(const char* op, const Groups& groups, int64_t count, int64_t rows) {
-  AB_CHECK(!groups.offsets.empty() && groups.count() == count, "[", op, "] ", groups.count(),
+  AB_CHECK(groups.count() >= 0 && groups.count() == count, "[", op, "] ", groups.count(),
            " groups of rows for ", count, " experts");
+  if (!groups.on_host()) {
+    AB_CHECK(groups.on_device.dtype() == DType::kI64 && groups.row_bound == rows, "[", op,
+             "] groups of at most ", groups.row_bound, " rows, as ",
+             name_of(groups.on_device.dtype()), " on a GPU, for ", rows, " rows");
+    return;
+  }
   AB_CHECK(groups.offsets.front() == 0 && groups.rows() == rows &&
                std::is_sorted(groups.offsets.begin(), groups.offsets.end()),
            "[", op, "] the groups must be ascending ranges from 0 to ", rows, " but end at ",
