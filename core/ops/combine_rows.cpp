@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/build.h"
 #include "core/ops/gather_rows.h"
 
 namespace anabranch {
@@ -19,7 +20,6 @@ void check(std::span<const Var> pieces, const Tensor& gates, const SlotPlan& pla
     if (some == nullptr) some = &z;
     AB_CHECK(z.shape().rank() == 2 && z.dim(1) == some->dim(1) && z.dtype() == some->dtype(),
              "[combine_rows] z is ", z.shape(), " beside ", some->shape());
-    AB_CHECK(z.device().is_cpu(), "[combine_rows] no kernel for this device in this build");
     S += z.dim(0);
   }
   AB_CHECK(some != nullptr, "[combine_rows] all ", pieces.size(), " pieces are empty");
@@ -28,11 +28,38 @@ void check(std::span<const Var> pieces, const Tensor& gates, const SlotPlan& pla
            " gates");
   AB_CHECK(gates.dtype() == accumulator_of(some->dtype()), "[combine_rows] the gates are ",
            name_of(gates.dtype()), " beside rows of ", name_of(some->dtype()));
+  if (!some->device().is_cpu()) return;
   const auto* gate = plan.gate.data<int32_t>();
   for (int64_t s = 0; s < S; ++s) {
     AB_CHECK(gate[s] >= 0 && gate[s] < gates.count(), "[combine_rows] the gate of slot ", s, " is ",
              gate[s], " of ", gates.count());
   }
+}
+
+void forward(Tensor& y, Tensor& weight, std::span<const Tensor> z, const Tensor& gates,
+             const SlotPlan& plan) {
+  GradSink sum{y, false};
+  if (y.device().is_cpu()) {
+    cpu::slot_gates(weight, gates, plan.gate);
+    const auto of = cpu::slots_of_rows("combine_rows", plan.source, plan.rows);
+    return cpu::sum_slots(sum, z, &weight, of);
+  }
+  if constexpr (build::kCuda) {
+    cuda::slot_gates(weight, gates, plan.gate);
+    return cuda::sum_slots(sum, z, &weight, cuda::slots_of_rows(plan.source, plan.rows));
+  }
+  AB_FAIL("[combine_rows] no kernel for this device in this build");
+}
+
+void backward(GradSink* dz, GradSink* dgates, const Tensor& dy, const Tensor& z,
+              const Tensor& weight, const SlotPlan& plan, int64_t first) {
+  if (z.device().is_cpu()) {
+    return cpu::combine_rows_backward(dz, dgates, dy, z, weight, plan, first);
+  }
+  if constexpr (build::kCuda) {
+    return cuda::combine_rows_backward(dz, dgates, dy, z, weight, plan, first);
+  }
+  AB_FAIL("[combine_rows] no kernel for this device in this build");
 }
 
 }  // namespace
@@ -55,9 +82,7 @@ Var combine_rows(std::span<const Var> pieces, const Var& gates, const SlotPlan& 
   const Tensor& some = rows.front();
   Tensor y = some.like({plan.rows, some.dim(1)}, some.dtype(), "combine_rows");
   Tensor weight = gates.value().like({plan.gate.count()}, gates.dtype(), "combine_rows.gates");
-  cpu::slot_gates(weight, gates.value(), plan.gate);
-  GradSink sum{y, false};
-  cpu::sum_slots(sum, rows, &weight, cpu::slots_of_rows("combine_rows", plan.source, plan.rows));
+  forward(y, weight, rows, gates.value(), plan);
   if (tape == nullptr) return y;
   return tape->record("combine_rows", y, {}, [=](Tape& t, const Tensor& dy) {
     std::optional<GradSink> dgates;
@@ -66,8 +91,8 @@ Var combine_rows(std::span<const Var> pieces, const Var& gates, const SlotPlan& 
     for (const Var& piece : z) {
       std::optional<GradSink> dz;
       if (t.wants(piece)) dz = t.grad(piece);
-      cpu::combine_rows_backward(dz ? &*dz : nullptr, dgates ? &*dgates : nullptr, dy,
-                                 piece.value(), weight, plan, first);
+      backward(dz ? &*dz : nullptr, dgates ? &*dgates : nullptr, dy, piece.value(), weight, plan,
+               first);
       if (dgates) dgates->accumulate = true;  // the next piece's gates are others
       first += piece.value().dim(0);
     }

@@ -19,7 +19,9 @@ namespace anabranch {
 //   gates  any shape  of the accumulator's type; `plan.gate` are flat indices into it
 //   y      [M, C]     M = plan.rows
 //
-// Keeps z, gates and the plan's tensors. Throws Error if the plan does not fit z or gates.
+// Keeps z, gates and the plan's tensors. Throws Error if the plan does not fit z or gates. On a GPU
+// no one looks into the plan's tensors: slots without a gate or a row are unused, and no two slots
+// may have the same gate.
 Var combine_rows(const Var& z, const Var& gates, const SlotPlan& plan);
 
 // The same with z in pieces, [S_i, C] each, which together are the slots in order. A piece may be
@@ -36,4 +38,13 @@ void combine_rows_backward(GradSink* dz, GradSink* dgates, const Tensor& dy, con
                            const Tensor& weight, const SlotPlan& plan, int64_t first);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void slot_gates(Tensor& weight, const Tensor& gates, const Tensor& gate);
+// As on the CPU. The dz of an unused slot is 0.
+void combine_rows_backward(GradSink* dz, GradSink* dgates, const Tensor& dy, const Tensor& z,
+                           const Tensor& weight, const SlotPlan& plan, int64_t first);
+
+}  // namespace cuda
 }  // namespace anabranch

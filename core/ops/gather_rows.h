@@ -16,7 +16,8 @@ namespace anabranch {
 //   source  [S]     int32
 //   y       [S, C]
 //
-// Keeps source. Throws Error if a source is not a row of x, naming it, or shapes do not fit.
+// Keeps source. Throws Error if a source is not a row of x, naming it, or shapes do not fit. On a
+// GPU no one looks: a slot whose source is not a row is unused, its row is zero.
 Var gather_rows(const Var& x, const Tensor& source);
 
 namespace cpu {
@@ -37,4 +38,20 @@ void gather_rows_forward(Tensor& y, const Tensor& x, const Tensor& source);
 void sum_slots(GradSink& y, std::span<const Tensor> z, const Tensor* weight, const SlotsOfRows& of);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// As on the CPU, in the device's memory: int32 [rows + 1] and [S]. Unused slots are of no row.
+struct SlotsOfRows {
+  Tensor offsets, slots;
+};
+
+SlotsOfRows slots_of_rows(const Tensor& source, int64_t rows);
+
+void gather_rows_forward(Tensor& y, const Tensor& x, const Tensor& source);
+
+// As on the CPU; at most 128 pieces.
+void sum_slots(GradSink& y, std::span<const Tensor> z, const Tensor* weight, const SlotsOfRows& of);
+
+}  // namespace cuda
 }  // namespace anabranch

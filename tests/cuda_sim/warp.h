@@ -32,6 +32,27 @@ T shuffle(const char* name, unsigned mask, T value, int source, Site site) {
   return slot.result;
 }
 
+// Which lanes of the mask have the caller's value.
+template <class T>
+unsigned match(unsigned mask, T value, Site site) {
+  struct Slot {
+    T value;
+    unsigned peers;
+  } slot{value, 0};
+
+  const auto complete = [](unsigned live, void* const* slots) {
+    for_lanes(live, [&](int lane) {
+      auto& mine = *static_cast<Slot*>(slots[lane]);
+      for_lanes(live, [&](int other) {
+        const bool equal = static_cast<Slot*>(slots[other])->value == mine.value;
+        mine.peers |= static_cast<unsigned>(equal) << static_cast<unsigned>(other);
+      });
+    });
+  };
+  warp_collective({"__match_any_sync", mask, &slot, complete, site});
+  return slot.peers;
+}
+
 template <class Op, class T>
 T warp_reduce(const char* name, unsigned mask, T value, Site site) {
   const auto complete = [](unsigned live, void* const* slots) {
@@ -95,6 +116,12 @@ inline unsigned __ballot_sync(unsigned mask, int vote, const char* file = __buil
                               int line = __builtin_LINE()) {
   const unsigned bit = vote != 0 ? 1U << static_cast<unsigned>(anabranch::cuda_sim::lane_id()) : 0U;
   return anabranch::cuda_sim::warp_reduce<std::bit_or<>>("__ballot_sync", mask, bit, {file, line});
+}
+
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  return anabranch::cuda_sim::match(mask, value, {file, line});
 }
 
 inline int __any_sync(unsigned mask, int vote, const char* file = __builtin_FILE(),
