@@ -1,5 +1,7 @@
 #include "core/ops/top_k_route.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
@@ -17,7 +19,8 @@ void check(const Tensor& logits, const TopKRule& rule) {
            "[top_k_route] pools of ", rule.pool_rows, " rows, with rows elsewhere, for ",
            logits.dim(0), " rows here");
   AB_CHECK(logits.dim(0) * rule.k <= INT32_MAX, "[top_k_route] more slots than an int32 counts");
-  AB_CHECK(logits.device().is_cpu(), "[top_k_route] no kernel for this device in this build");
+  AB_CHECK(logits.device().is_cpu() || !rule.before || rule.capacity == 0 || rule.before_on_device,
+           "[top_k_route] on a GPU, what is served before is asked of before_on_device");
 }
 
 Tensor selected_logits(const Tensor& logits, const TopKRoute& route) {
@@ -34,6 +37,32 @@ Tensor selected_logits(const Tensor& logits, const TopKRoute& route) {
   return selected;
 }
 
+// Fills the route but its Vars; returns the logits of the slots.
+Tensor forward(TopKRoute& route, Tensor& gates, const Tensor& s, const TopKRule& rule) {
+  if (s.device().is_cpu()) {
+    cpu::top_k(route.expert, s);
+    cpu::assign_slots(route, rule, s.dim(1));
+    cpu::top_k_gates(gates, s, route, rule.gate);
+    return selected_logits(s, route);
+  }
+  if constexpr (build::kCuda) {
+    cuda::top_k(route.expert, gates, s, rule.gate);
+    return cuda::assign_slots(route, gates, s, rule);
+  }
+  AB_FAIL("[top_k_route] no kernel for this device in this build");
+}
+
+void backward(GradSink& dlogits, const Tensor* dgates, const Tensor* dselected,
+              const Tensor& logits, const TopKRoute& route, GateForm form) {
+  if (logits.device().is_cpu()) {
+    return cpu::top_k_route_backward(dlogits, dgates, dselected, logits, route, form);
+  }
+  if constexpr (build::kCuda) {
+    return cuda::top_k_route_backward(dlogits, dgates, dselected, logits, route, form);
+  }
+  AB_FAIL("[top_k_route] no kernel for this device in this build");
+}
+
 }  // namespace
 
 TopKRoute top_k_route(const Var& logits, const TopKRule& rule) {
@@ -42,23 +71,20 @@ TopKRoute top_k_route(const Var& logits, const TopKRule& rule) {
   const int64_t M = s.dim(0);
   TopKRoute route;
   route.expert = s.like({M, rule.k}, DType::kI32, "top_k_route.expert");
-  cpu::top_k(route.expert, s);
-  cpu::assign_slots(route, rule, s.dim(1));
   Tensor gates = s.like({M, rule.k}, s.dtype(), "top_k_route.gates");
-  cpu::top_k_gates(gates, s, route, rule.gate);
-  Tensor selected = selected_logits(s, route);
+  const Tensor selected = forward(route, gates, s, rule);
   if (logits.tape() == nullptr) {
     route.gates = gates;
     route.selected = selected;
     return route;
   }
-  const auto backward = [logits, kept = route, form = rule.gate](Tape& t, std::span<Tensor> dys) {
+  const auto to_logits = [logits, kept = route, form = rule.gate](Tape& t, std::span<Tensor> dys) {
     GradSink dlogits = t.grad(logits);
-    cpu::top_k_route_backward(dlogits, dys[0].empty() ? nullptr : &dys[0],
-                              dys[1].empty() ? nullptr : &dys[1], logits.value(), kept, form);
+    backward(dlogits, dys[0].empty() ? nullptr : &dys[0], dys[1].empty() ? nullptr : &dys[1],
+             logits.value(), kept, form);
   };
   const std::vector<Var> outputs =
-      logits.tape()->record_many("top_k_route", {gates, selected}, {}, backward);
+      logits.tape()->record_many("top_k_route", {gates, selected}, {}, to_logits);
   route.gates = outputs[0];
   route.selected = outputs[1];
   return route;

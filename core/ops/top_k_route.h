@@ -29,15 +29,21 @@ struct TopKRule {
   // given how many of these rows fell on each [k, E]. The rows are one pool then, or a part of one.
   // Empty: these rows are whole pools.
   std::function<std::vector<int64_t>(const std::vector<int64_t>& counts)> before = {};
+  // The same on a GPU, where it is asked if there is a capacity: int64 [k, E] in its memory.
+  std::function<Tensor(const Tensor& counts)> before_on_device = {};
 };
 
+// On a GPU the host learns nothing of what was decided: the plan's groups and the demand are on the
+// device. The plan has M k slots, or with a capacity as many as there can be, of which some are
+// unused.
 struct TopKRoute {
   SlotPlan plan;  // sorted by expert, then by row; gates are indices into `gates`
   Tensor expert;  // [M, k] int32, by falling logit
   Tensor slot;    // [M, k] int32: where each choice stands in the plan; -1 if it was dropped
   std::vector<int64_t> demand;  // [pools, E]: how many choices fell on each expert, dropped or not
+  Tensor demand_on_device;      // the same on a GPU, int64; `demand` is empty then
   Var gates;                    // [M, k]
-  Var selected;                 // [S]: the logit of every slot
+  Var selected;                 // [S]: the logit of every slot; 0 of an unused one
 };
 
 // Routes every row by its logits.
@@ -59,4 +65,16 @@ void top_k_route_backward(GradSink& dlogits, const Tensor* dgates, const Tensor*
                           const Tensor& logits, const TopKRoute& route, GateForm form);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// The experts of each row, and its gates as if none were dropped.
+void top_k(Tensor& expert, Tensor& gates, const Tensor& logits, GateForm form);
+// Gives every choice its slot and fills all of the route; dropped choices lose their gates. Returns
+// the logits of the slots.
+Tensor assign_slots(TopKRoute& route, Tensor& gates, const Tensor& logits, const TopKRule& rule);
+void top_k_route_backward(GradSink& dlogits, const Tensor* dgates, const Tensor* dselected,
+                          const Tensor& logits, const TopKRoute& route, GateForm form);
+
+}  // namespace cuda
 }  // namespace anabranch
