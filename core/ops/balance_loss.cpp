@@ -1,11 +1,13 @@
 #include "core/ops/balance_loss.h"
 
+#include "core/base/build.h"
 #include "core/tensor/element.h"
 
 namespace anabranch {
+namespace {
 
-Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const BalanceRule& rule) {
-  const Tensor& s = logits.value();
+// Rows of a pool.
+int64_t check(const Tensor& s, int64_t counts, const BalanceRule& rule) {
   AB_CHECK(s.shape().rank() == 2 && s.dim(0) > 0 && s.dim(1) > 0 &&
                s.dtype() == accumulator_of(s.dtype()),
            "[balance_loss] the logits are ", name_of(s.dtype()), s.shape(),
@@ -14,9 +16,14 @@ Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const Ba
   AB_CHECK(s.dim(0) % pool == 0 && rule.choices >= 1 && rule.ranks >= 1, "[balance_loss] pools of ",
            rule.pool_rows, " rows do not divide ", s.dim(0), " rows, or the choices ", rule.choices,
            " or ranks ", rule.ranks, " are not positive");
-  AB_CHECK(std::ssize(counts) == pools * s.dim(1), "[balance_loss] ", counts.size(), " counts for ",
-           pools, " pools and ", s.dim(1), " experts");
-  AB_CHECK(s.device().is_cpu(), "[balance_loss] no kernel for this device in this build");
+  AB_CHECK(counts == pools * s.dim(1), "[balance_loss] ", counts, " counts for ", pools,
+           " pools and ", s.dim(1), " experts");
+  return pool;
+}
+
+Var on_cpu(const Var& logits, const std::vector<int64_t>& counts, const BalanceRule& rule,
+           int64_t pool) {
+  const Tensor& s = logits.value();
   std::vector<double> shares;
   shares.reserve(counts.size());
   for (const int64_t count : counts) {
@@ -24,14 +31,42 @@ Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const Ba
                      static_cast<double>(pool * rule.ranks * rule.choices));
   }
   Tensor loss = s.like({1}, s.dtype(), "balance_loss");
-  const double value = cpu::balance_loss_forward(s, shares, pool);
-  set_element(loss, value);
+  set_element(loss, cpu::balance_loss_forward(s, shares, pool));
   if (logits.tape() == nullptr) return loss;
   return logits.tape()->record("balance_loss", loss, {}, [=](Tape& t, const Tensor& dy) {
     GradSink dlogits = t.grad(logits);
-    const double seed = element(dy);
-    cpu::balance_loss_backward(dlogits, seed, logits.value(), shares, pool);
+    cpu::balance_loss_backward(dlogits, element(dy), logits.value(), shares, pool);
   });
+}
+
+}  // namespace
+
+Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const BalanceRule& rule) {
+  const int64_t pool = check(logits.value(), std::ssize(counts), rule);
+  if (logits.value().device().is_cpu()) return on_cpu(logits, counts, rule, pool);
+  if constexpr (build::kCuda) {
+    return balance_loss(logits, cuda::upload(logits.value(), counts), rule);
+  }
+  AB_FAIL("[balance_loss] no kernel for this device in this build");
+}
+
+Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule) {
+  const Tensor& s = logits.value();
+  const int64_t pool = check(s, counts.count(), rule);
+  if constexpr (build::kCuda) {
+    AB_CHECK(counts.dtype() == DType::kI64, "[balance_loss] the counts are ",
+             name_of(counts.dtype()), " but need int64");
+    const cuda::BalanceShares shares{counts, pool,
+                                     1 / static_cast<double>(pool * rule.ranks * rule.choices)};
+    Tensor loss = s.like({1}, s.dtype(), "balance_loss");
+    cuda::balance_loss_forward(loss, s, shares);
+    if (logits.tape() == nullptr) return loss;
+    return logits.tape()->record("balance_loss", loss, {}, [=](Tape& t, const Tensor& dy) {
+      GradSink dlogits = t.grad(logits);
+      cuda::balance_loss_backward(dlogits, dy, logits.value(), shares);
+    });
+  }
+  AB_FAIL("[balance_loss] no kernel for this device in this build");
 }
 
 }  // namespace anabranch

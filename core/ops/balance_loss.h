@@ -34,6 +34,9 @@ struct BalanceRule {
 Var balance_loss(const Var& logits, const std::vector<int64_t>& counts,
                  const BalanceRule& rule = {});
 
+// The same on a GPU, whose counts the host does not know: int64 in its memory.
+Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule = {});
+
 namespace cpu {
 
 // shares: f of each pool and expert. Returns the loss.
@@ -43,4 +46,21 @@ void balance_loss_backward(GradSink& dlogits, double dloss, const Tensor& logits
                            const std::vector<double>& shares, int64_t pool_rows);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// Counts of each pool and expert, int64; a share is a count times `per_count`.
+struct BalanceShares {
+  Tensor counts;
+  int64_t pool_rows;
+  double per_count;
+};
+
+void balance_loss_forward(Tensor& loss, const Tensor& logits, const BalanceShares& shares);
+void balance_loss_backward(GradSink& dlogits, const Tensor& dloss, const Tensor& logits,
+                           const BalanceShares& shares);
+// `counts` in the memory that `beside` has, without waiting for it.
+Tensor upload(const Tensor& beside, const std::vector<int64_t>& counts);
+
+}  // namespace cuda
 }  // namespace anabranch

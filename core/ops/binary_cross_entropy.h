@@ -26,4 +26,12 @@ void binary_cross_entropy_backward(GradSink& dlogits, double dloss, const Tensor
                                    const Tensor& member);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void binary_cross_entropy_forward(Tensor& loss, const Tensor& logits, const Tensor& member);
+void binary_cross_entropy_backward(GradSink& dlogits, const Tensor& dloss, const Tensor& logits,
+                                   const Tensor& member);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -29,4 +29,12 @@ double router_z_loss_forward(const Tensor& logits, ZLossForm form);
 void router_z_loss_backward(GradSink& dlogits, double dloss, const Tensor& logits, ZLossForm form);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void router_z_loss_forward(Tensor& loss, const Tensor& logits, ZLossForm form);
+void router_z_loss_backward(GradSink& dlogits, const Tensor& dloss, const Tensor& logits,
+                            ZLossForm form);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -14,11 +14,36 @@ TEST(BalanceLoss, IsTheEquationByHand) {
   // Probabilities (3/4, 1/4) and (1/2, 1/2): P = (5/8, 3/8).
   const Tensor s = Tensor::of<double>({2, 2}, {kLog3, 0, 7, 7});
   const auto op = [](const Var& v) { return balance_loss(v, {2, 0}); };
-  const auto run = test::run_op(op, s, {}, Tensor::of<double>({1}, {8}));
   const auto near = test::op_tolerance(DType::kF64);
-  test::expect_near(run.y, {2 * (1 * 5.0 / 8)}, near, "loss");
-  // 8 (E / T) p (f - <p, f>) with f = (1, 0).
-  test::expect_near(run.dx, {8 * 0.75 * 0.25, -8 * 0.25 * 0.75, 2, -2}, near, "dlogits");
+  for (const test::TestDevice& device : test::devices()) {
+    const auto run = test::run_op(op, s, {}, Tensor::of<double>({1}, {8}), device);
+    test::expect_near(run.y, {2 * (1 * 5.0 / 8)}, near, "loss");
+    // 8 (E / T) p (f - <p, f>) with f = (1, 0).
+    test::expect_near(run.dx, {8 * 0.75 * 0.25, -8 * 0.25 * 0.75, 2, -2}, near, "dlogits");
+  }
+}
+
+// Counts that the host never saw give what the same from the host give; so many pools that their
+// counts reach the device in parts.
+TEST(BalanceLoss, CountsOnTheDevice) {
+  constexpr int64_t kPools = 67;
+  const Tensor s = test::random({2 * kPools, 5}, 1, DType::kF32);
+  Counts counts;
+  for (int64_t i = 0; i < 5 * kPools; ++i) counts.push_back(i % 7);
+  const auto from_host = [&](const Var& v) { return balance_loss(v, counts, {2, 3}); };
+  const auto want = test::run_op(from_host, s, {}, test::full({1}, 99, DType::kF32));
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
+    const Tensor there = device.place(Tensor::of<int64_t>({kPools, 5}, counts));
+    const auto on_device = [&](const Var& v) { return balance_loss(v, there, {2, 3}); };
+    for (const test::Op& op : {test::Op(from_host), test::Op(on_device)}) {
+      const auto got = test::run_op(op, s, {}, test::full({1}, 99, DType::kF32), device);
+      test::expect_near(got.y, test::values(want.y), test::op_tolerance(DType::kF32), "loss");
+      test::expect_near(got.dx, test::values(want.dx), test::op_tolerance(DType::kF32), "dlogits");
+    }
+    EXPECT_THROW(balance_loss(device.place(s), there, {1, 3}), Error);
+  }
+  EXPECT_THROW(balance_loss(s, Tensor::of<int64_t>({kPools, 5}, counts), {2, 3}), Error);
 }
 
 TEST(BalanceLoss, BalanceGivesTheSumOfShares) {
@@ -60,10 +85,12 @@ TEST(BalanceLoss, FloatIsNearDouble) {
   const Tensor s = test::random({777, 17}, 1, DType::kF32);
   const Counts counts(17, 777 / 17);
   const auto op = [&](const Var& v) { return balance_loss(v, counts); };
-  const auto got = test::run_op(op, s, {}, test::full({1}, 777, DType::kF32));
   const auto want = test::run_op(op, test::cast(s, DType::kF64), {}, test::full({1}, 777));
-  test::expect_near(got.y, test::values(want.y), test::op_tolerance(DType::kF32), "loss");
-  test::expect_near(got.dx, test::values(want.dx), test::op_tolerance(DType::kF32), "dlogits");
+  for (const test::TestDevice& device : test::devices()) {
+    const auto got = test::run_op(op, s, {}, test::full({1}, 777, DType::kF32), device);
+    test::expect_near(got.y, test::values(want.y), test::op_tolerance(DType::kF32), "loss");
+    test::expect_near(got.dx, test::values(want.dx), test::op_tolerance(DType::kF32), "dlogits");
+  }
 }
 
 TEST(BalanceLoss, ThreadsAgree) {
