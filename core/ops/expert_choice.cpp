@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
@@ -11,7 +13,12 @@ void check_scores(const char* op, const Tensor& scores) {
            "[", op, "] the scores are ", name_of(scores.dtype()), scores.shape(),
            " but need [rows, experts] of float32 or float64");
   AB_CHECK(scores.count() <= INT32_MAX, "[", op, "] more scores than an int32 counts");
-  AB_CHECK(scores.device().is_cpu(), "[", op, "] no kernel for this device in this build");
+}
+
+void choose(ExpertChoice& choice, const Tensor& scores, const ExpertChoiceRule& rule) {
+  if (scores.device().is_cpu()) return cpu::expert_choice(choice, scores, rule);
+  if constexpr (build::kCuda) return cuda::expert_choice(choice, scores, rule);
+  AB_FAIL("[expert_choice] no kernel for this device in this build");
 }
 
 }  // namespace
@@ -41,13 +48,16 @@ ExpertChoice expert_choice(const Tensor& scores, const ExpertChoiceRule& rule) {
   const Shape slots{choice.plan.groups.rows()};
   choice.plan.source = scores.like(slots, DType::kI32, "expert_choice.source");
   choice.plan.gate = scores.like(slots, DType::kI32, "expert_choice.gate");
-  cpu::expert_choice(choice, scores, exact);
+  choose(choice, scores, exact);
   return choice;
 }
 
 SlotPlan slots_of(const SlotPlan& plan, int64_t first, int64_t rows) {
   AB_CHECK(0 <= first && first + rows <= plan.rows, "[slots_of] rows ", first, " to ", first + rows,
            " of ", plan.rows);
+  if constexpr (build::kCuda) {
+    if (plan.source.device().is_cuda()) return cuda::slots_of(plan, first, rows);
+  }
   const int64_t E = plan.groups.count();
   std::vector<int32_t> source, gate;
   SlotPlan own;
@@ -74,6 +84,9 @@ SlotPlan select_by_threshold(const Tensor& scores, const Tensor& threshold) {
   AB_CHECK(threshold.count() == scores.dim(1) && threshold.dtype() == scores.dtype(),
            "[select_by_threshold] the thresholds are ", name_of(threshold.dtype()),
            threshold.shape(), " for scores of ", name_of(scores.dtype()), scores.shape());
+  if constexpr (build::kCuda) {
+    if (scores.device().is_cuda()) return cuda::slots_by_threshold(scores, threshold);
+  }
   Tensor mask = scores.like(scores.shape(), DType::kU8, "select_by_threshold.mask");
   cpu::threshold_mask(mask, scores, threshold);
   return cpu::slots_of_mask(mask);
@@ -83,7 +96,9 @@ SlotPlan select_by_mask(const Tensor& mask) {
   AB_CHECK(mask.shape().rank() == 2 && mask.dtype() == DType::kU8 && mask.count() <= INT32_MAX,
            "[select_by_mask] the mask is ", name_of(mask.dtype()), mask.shape(),
            " but needs [rows, experts] of uint8");
-  AB_CHECK(mask.device().is_cpu(), "[select_by_mask] no kernel for this device in this build");
+  if constexpr (build::kCuda) {
+    if (mask.device().is_cuda()) return cuda::slots_of_mask(mask);
+  }
   return cpu::slots_of_mask(mask);
 }
 

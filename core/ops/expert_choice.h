@@ -4,6 +4,9 @@
 // a choice has exactly k members whatever the ties, and any layout of the rows finds the same.
 // Choices are constants of the backward; gates reach it as elements of the scores (combine_rows).
 //
+// On a GPU the groups of expert_choice() are known to the host; those of the others are not, and
+// the plan has as many slots as there can be, of which some are unused.
+//
 // Source: Zhou et al., "Mixture-of-Experts with Expert Choice Routing", 2022, section 3.2.
 #pragma once
 
@@ -58,4 +61,13 @@ void threshold_mask(Tensor& mask, const Tensor& scores, const Tensor& threshold)
 SlotPlan slots_of_mask(const Tensor& mask);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void expert_choice(ExpertChoice& choice, const Tensor& scores, const ExpertChoiceRule& rule);
+SlotPlan slots_of(const SlotPlan& plan, int64_t first, int64_t rows);
+SlotPlan slots_by_threshold(const Tensor& scores, const Tensor& threshold);
+SlotPlan slots_of_mask(const Tensor& mask);
+
+}  // namespace cuda
 }  // namespace anabranch

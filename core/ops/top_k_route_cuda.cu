@@ -4,7 +4,7 @@
 #include <climits>
 
 #include "core/ops/logit_rows.cuh"
-#include "core/ops/partition.cuh"
+#include "core/ops/slot_plan.cuh"
 #include "core/ops/sort_key.h"
 #include "core/ops/top_k_route.h"
 
@@ -188,34 +188,23 @@ struct PlaceChoice {
 };
 
 // to[part, e] = the items of bucket e among those of each `tiles_of_part` tiles.
-__global__ void __launch_bounds__(kLogitThreads)
+__global__ void __launch_bounds__(kPlanThreads)
     counts_kernel(int64_t* to, const int32_t* table, int64_t count, int64_t experts, int64_t tiles,
                   int64_t tiles_of_part) {
-  const int64_t i = int64_t{blockIdx.x} * kLogitThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kPlanThreads + threadIdx.x;
   if (i >= count) return;
   const int32_t* begin = table + i % experts * tiles + i / experts * tiles_of_part;
   to[i] = begin[tiles_of_part] - begin[0];
 }
 
-__global__ void __launch_bounds__(kLogitThreads)
-    offsets_kernel(int64_t* offsets, const int32_t* table, int64_t experts, int64_t tiles) {
-  const int64_t e = int64_t{blockIdx.x} * kLogitThreads + threadIdx.x;
-  if (e <= experts) offsets[e] = table[e * tiles];
-}
-
-// What no choice wrote: slots behind the last, and the gates of dropped choices.
+// What no choice wrote: the logits of unused slots, and the gates of dropped choices.
 template <class T>
-__global__ void __launch_bounds__(kLogitThreads)
+__global__ void __launch_bounds__(kPlanThreads)
     finish_kernel(PlaceChoice<T> p, T* gates, const int32_t* used, int64_t slots, int64_t choices) {
-  const int64_t i = int64_t{blockIdx.x} * kLogitThreads + threadIdx.x;
-  if (i < slots && i >= *used) {
-    p.source[i] = p.gate[i] = -1;
-    p.selected[i] = 0;
-  }
+  const int64_t i = int64_t{blockIdx.x} * kPlanThreads + threadIdx.x;
+  if (i < slots && i >= *used) p.selected[i] = 0;
   if (i < choices && p.slot[i] < 0) gates[i] = 0;
 }
-
-Grid threads_for(int64_t count) { return logit_grid(count, 1); }
 
 // What is to be routed.
 struct Choices {
@@ -233,7 +222,7 @@ struct Choices {
 
 Tensor counts_of(const Tensor& table, const Choices& all, const Tiles& tiles, int64_t parts) {
   Tensor counts = table.like({parts, all.experts}, DType::kI64, "top_k_route.counts");
-  launch<counts_kernel>(threads_for(counts.count()), table.stream(), counts.device_data<int64_t>(),
+  launch<counts_kernel>(plan_grid(counts.count()), table.stream(), counts.device_data<int64_t>(),
                         table.device_data<int32_t>(), counts.count(), all.experts, tiles.count(),
                         parts > 0 ? tiles.count() / parts : 0);
   return counts;
@@ -295,13 +284,7 @@ Tensor assign_slots(TopKRoute& route, Tensor& gates, const Tensor& logits, const
                       limited ? std::as_const(route.slot).device_data<int32_t>() : nullptr};
   const Tensor table = partition_table(logits, tiles, all.experts, served);
   if (!limited) route.demand_on_device = counts_of(table, all, tiles, all.pools);
-  Groups& groups = route.plan.groups;
-  groups.offsets.clear();
-  groups.on_device = logits.like({all.experts + 1}, DType::kI64, "top_k_route.offsets");
-  groups.row_bound = S;
-  launch<offsets_kernel>(threads_for(all.experts + 1), logits.stream(),
-                         groups.on_device.device_data<int64_t>(), table.device_data<int32_t>(),
-                         all.experts, tiles.count());
+  route.plan.groups = groups_of(table, tiles, all.experts, S);
   dispatch(logits.dtype(), [&]<class Any>() {
     using T = Accumulator<Any>;
     const PlaceChoice<T> place{route.slot.device_data<int32_t>(),
@@ -313,9 +296,10 @@ Tensor assign_slots(TopKRoute& route, Tensor& gates, const Tensor& logits, const
                                static_cast<int>(all.experts)};
     partition_place(table, tiles, all.experts, served, place);
     if (!limited) return;
+    clear_unused(route.plan, table);
     const auto* used = table.device_data<int32_t>() + table.count() - 1;
-    launch<finish_kernel<T>>(threads_for(all.count()), logits.stream(), place,
-                             gates.device_data<T>(), used, S, all.count());
+    launch<finish_kernel<T>>(plan_grid(all.count()), logits.stream(), place, gates.device_data<T>(),
+                             used, S, all.count());
   });
   return selected;
 }
