@@ -1,0 +1,118 @@
+// Routing on the simulated GPU: plans, rows on their way and back, losses. The same bits in every
+// order, and not one wait of the host.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/ops/balance_loss.h"
+#include "core/ops/binary_cross_entropy.h"
+#include "core/ops/combine_rows.h"
+#include "core/ops/expert_choice.h"
+#include "core/ops/gather_rows.h"
+#include "core/ops/router_z_loss.h"
+#include "core/ops/top_k_route.h"
+#include "tests/cuda_sim/sim.h"
+#include "tests/support/op_checks.h"
+
+namespace anabranch {
+namespace {
+
+constexpr int64_t kRows = 520, kWidth = 12, kExperts = 11;
+
+// In a GPU's memory; made once, as copies from the host may wait.
+struct Inputs {
+  Tensor x, logits, dy, seed, member, threshold;
+
+  explicit Inputs(const test::TestDevice& gpu)
+      : x(gpu.place(test::random({kRows, kWidth}, 1, DType::kF32))),
+        logits(gpu.place(test::random({kRows, kExperts}, 2, DType::kF32))),
+        dy(gpu.place(test::random({kRows, kWidth}, 3, DType::kF32))),
+        seed(gpu.place(test::full({1}, 100, DType::kF32))),
+        threshold(gpu.place(test::full({kExperts}, 0.5, DType::kF32))) {
+    Tensor marks({kRows, kExperts}, DType::kU8);
+    for (int64_t i = 0; i < marks.count(); ++i) marks.data<uint8_t>()[i] = i % 5 == 0 ? 1 : 0;
+    member = gpu.place(marks);
+  }
+};
+
+void append(std::vector<Tensor>& to, const SlotPlan& plan) {
+  to.insert(to.end(), {plan.source, plan.gate});
+  if (!plan.groups.on_host()) to.push_back(plan.groups.on_device);
+}
+
+// All routing ops, forward and backward.
+std::vector<Tensor> run(const Inputs& in) {
+  Tape tape;
+  const Var x = tape.input(in.x), logits = tape.input(in.logits);
+  const TopKRoute route = top_k_route(logits, {2, GateForm::kProbability, 40, kRows / 2});
+  const TopKRoute all = top_k_route(logits, {3});
+  const ExpertChoice choice = expert_choice(in.logits, {2, kRows / 4, SlotOrder::kAffinity});
+  const SlotPlan above = select_by_threshold(in.logits, in.threshold);
+  const SlotPlan marked = select_by_mask(in.member), own = slots_of(choice.plan, 100, 200);
+  const std::vector<Var> losses{balance_loss(logits, route.demand_on_device, {kRows / 2, 2}),
+                                router_z_loss(logits, ZLossForm::kDemeaned),
+                                binary_cross_entropy(logits, in.member)};
+  const auto through = [&](const SlotPlan& plan, const Var& gates) {
+    return combine_rows(gather_rows(x, plan.source), gates, plan);
+  };
+  const std::vector<Var> ys{through(route.plan, route.gates), through(choice.plan, logits),
+                            through(above, logits), through(marked, logits),
+                            through(all.plan, all.gates)};
+  for (const Var& loss : losses) tape.give(loss, in.seed);
+  for (const Var& y : ys) {
+    if (y.id() != ys.back().id()) tape.give(y, in.dy);
+  }
+  tape.backward(ys.back(), in.dy);
+  std::vector<Tensor> got{route.expert,
+                          route.slot,
+                          route.demand_on_device,
+                          route.gates.value(),
+                          choice.kth,
+                          route.selected.value(),
+                          tape.take_grad(x),
+                          tape.take_grad(logits)};
+  for (const SlotPlan& plan : {route.plan, all.plan, choice.plan, above, marked, own}) {
+    append(got, plan);
+  }
+  for (const Var& v : losses) got.push_back(v.value());
+  for (const Var& v : ys) got.push_back(v.value());
+  return got;
+}
+
+class SimRouting : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(cuda_sim::take_fault(), ""); }
+};
+
+TEST_F(SimRouting, GivesTheSameBitsInEveryOrder) {
+  const Inputs in(test::devices().back());
+  std::vector<Tensor> want;
+  for (const Tensor& t : run(in)) want.push_back(t.copy_in(nullptr));
+  const auto same = [&](const std::string& name) {
+    const std::vector<Tensor> got = run(in);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(test::same_bytes(got[i], want[i])) << name << " " << i;
+    }
+  };
+  cuda_sim::for_each_order(2, same);
+  cuda_sim::for_each_schedule(2, same);
+}
+
+// The GPU may be as late as it likes: the host has put all work on the stream before any of it ran.
+TEST_F(SimRouting, NeverWaitsForTheGpu) {
+  const Device gpu{Device::Kind::kCuda, 0};
+  const Inputs in({"cuda", std::make_shared<Pool>(gpu)});
+  const cuda_sim::Options kept = cuda_sim::options();
+  cuda_sim::options().streams = cuda_sim::Streams::kLazy;
+  in.x.pool()->stream().synchronise();
+  const uint64_t before = cuda_sim::counters().kernels;
+  const std::vector<Tensor> got = run(in);
+  EXPECT_EQ(cuda_sim::counters().kernels, before);
+  EXPECT_EQ(test::values(got.back()).size(), static_cast<size_t>(kRows * kWidth));
+  EXPECT_GT(cuda_sim::counters().kernels, before + 50);
+  cuda_sim::options() = kept;
+}
+
+}  // namespace
+}  // namespace anabranch
