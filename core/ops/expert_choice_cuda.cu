@@ -229,8 +229,8 @@ struct OfRows {
   int first, rows, experts;
 
   __device__ int operator()(int64_t s) const {
-    const int at = source[s] - first;
-    return 0 <= at && at < rows ? of_slot[s] % experts : -1;
+    const int at = source[s] - first, expert = of_slot[s] % experts;
+    return 0 <= at && at < rows ? expert : -1;
   }
 
   [[nodiscard]] __device__ int32_t row(int64_t s) const { return source[s] - first; }

@@ -18,7 +18,7 @@ __global__ void sums_kernel(const float* in, float* out) {
 __global__ void lanes_kernel(const float* in, float* out) {
   const unsigned lane = threadIdx.x;
   const float v = in[lane];
-  float* mine = out + lane * 6;
+  float* mine = out + lane * 7;
   mine[0] = __shfl_sync(cuda::kAllLanes, v, 5);
   mine[1] = __shfl_xor_sync(cuda::kAllLanes, v, 3);
   mine[2] = __shfl_up_sync(cuda::kAllLanes, v, 2);
@@ -27,6 +27,7 @@ __global__ void lanes_kernel(const float* in, float* out) {
   const int any = __any_sync(cuda::kAllLanes, lane == 7 ? 1 : 0);
   const int all = __all_sync(cuda::kAllLanes, lane == 7 ? 1 : 0);
   mine[5] = static_cast<float>(2 * any + all);
+  mine[6] = static_cast<float>(__match_any_sync(cuda::kAllLanes, lane < 20 ? lane % 10 : 10));
 }
 
 __global__ void product_kernel(const Bf16* a, const Bf16* b, float* c) {

@@ -31,17 +31,19 @@ TEST(Dialect, SumsOfABlockReachAllItsThreads) {
 
 TEST(Dialect, LanesExchangeAndVote) {
   in_each_order([](cudaStream_t stream, const std::string& order) {
-    const DeviceBuffer<float> in(stream, ramp(32)), out(stream, size_t{32} * 6);
+    const DeviceBuffer<float> in(stream, ramp(32)), out(stream, size_t{32} * 7);
     dialect::lanes(in.get(), out.get(), stream);
     const std::vector<float> got = out.host();
     for (size_t lane = 0; lane < 32; ++lane) {
       const std::array<size_t, 4> from{5, lane ^ 3U, lane < 2 ? lane : lane - 2,
                                        lane > 29 ? lane : lane + 2};
       for (size_t i = 0; i < from.size(); ++i) {
-        EXPECT_EQ(got[lane * 6 + i], ramp(32)[from[i]]) << order << ", lane " << lane;
+        EXPECT_EQ(got[lane * 7 + i], ramp(32)[from[i]]) << order << ", lane " << lane;
       }
-      EXPECT_EQ(got[lane * 6 + 4], 11) << order;
-      EXPECT_EQ(got[lane * 6 + 5], 2) << order;
+      EXPECT_EQ(got[lane * 7 + 4], 11) << order;
+      EXPECT_EQ(got[lane * 7 + 5], 2) << order;
+      const unsigned peers = lane < 20 ? 0x401U << lane % 10 : 0xFFF00000U;
+      EXPECT_EQ(got[lane * 7 + 6], static_cast<float>(peers)) << order << ", lane " << lane;
     }
   });
 }

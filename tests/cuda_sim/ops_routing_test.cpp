@@ -81,7 +81,13 @@ std::vector<Tensor> run(const Inputs& in) {
 
 class SimRouting : public testing::Test {
  protected:
-  void TearDown() override { EXPECT_EQ(cuda_sim::take_fault(), ""); }
+  void TearDown() override {
+    cuda_sim::options() = kept_;
+    EXPECT_EQ(cuda_sim::take_fault(), "");
+  }
+
+ private:
+  cuda_sim::Options kept_ = cuda_sim::options();
 };
 
 TEST_F(SimRouting, GivesTheSameBitsInEveryOrder) {
@@ -103,7 +109,6 @@ TEST_F(SimRouting, GivesTheSameBitsInEveryOrder) {
 TEST_F(SimRouting, NeverWaitsForTheGpu) {
   const Device gpu{Device::Kind::kCuda, 0};
   const Inputs in({"cuda", std::make_shared<Pool>(gpu)});
-  const cuda_sim::Options kept = cuda_sim::options();
   cuda_sim::options().streams = cuda_sim::Streams::kLazy;
   in.x.pool()->stream().synchronise();
   const uint64_t before = cuda_sim::counters().kernels;
@@ -111,7 +116,6 @@ TEST_F(SimRouting, NeverWaitsForTheGpu) {
   EXPECT_EQ(cuda_sim::counters().kernels, before);
   EXPECT_EQ(test::values(got.back()).size(), static_cast<size_t>(kRows * kWidth));
   EXPECT_GT(cuda_sim::counters().kernels, before + 50);
-  cuda_sim::options() = kept;
 }
 
 }  // namespace
