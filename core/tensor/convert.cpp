@@ -23,10 +23,17 @@ void run(To* to, const From* from, int64_t n) {
   }
 }
 
+void check(const Tensor& to, const Tensor& from) {
+  AB_CHECK(to.count() == from.count(), "[convert] to is ", to.shape(), " but from ", from.shape());
+}
+
 }  // namespace
 
 void convert(Tensor& to, const Tensor& from) {
-  AB_CHECK(to.count() == from.count(), "[convert] to is ", to.shape(), " but from ", from.shape());
+  check(to, from);
+  if (to.device().is_cuda()) {
+    if constexpr (build::kCuda) return cuda::convert(to, from);
+  }
   dispatch(to.dtype(), [&]<class To>() {
     dispatch(from.dtype(), [&]<class From>() {
       To* y = to.data<To>();
@@ -38,7 +45,10 @@ void convert(Tensor& to, const Tensor& from) {
 }
 
 void add_converted(Tensor& to, const Tensor& from) {
-  AB_CHECK(to.count() == from.count(), "[convert] to is ", to.shape(), " but from ", from.shape());
+  check(to, from);
+  if (to.device().is_cuda()) {
+    if constexpr (build::kCuda) return cuda::add_converted(to, from);
+  }
   dispatch(to.dtype(), [&]<class To>() {
     dispatch(from.dtype(), [&]<class From>() {
       using A = Accumulator<To>;

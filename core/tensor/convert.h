@@ -5,7 +5,7 @@
 
 namespace anabranch {
 
-// to = from, element by element, rounded to to's type. Counts must be equal.
+// to = from, element by element, rounded to to's type. Counts must be equal, and the device.
 void convert(Tensor& to, const Tensor& from);
 
 // to += from, rounded once to to's type.
@@ -14,4 +14,10 @@ void add_converted(Tensor& to, const Tensor& from);
 // `from` itself if it has that type, else a new tensor beside it.
 Tensor converted(const Tensor& from, DType type, const char* tag);
 
+namespace cuda {
+
+void convert(Tensor& to, const Tensor& from);
+void add_converted(Tensor& to, const Tensor& from);
+
+}  // namespace cuda
 }  // namespace anabranch
