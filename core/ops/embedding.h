@@ -18,6 +18,10 @@ namespace anabranch {
 //
 // Keeps ids and positions. Throws Error (data) if an id or a position is not in its table, naming
 // where it stands; Error if shapes or types do not fit.
+//
+// With the tables on a GPU, ids and positions in the host's memory are checked and copied there.
+// Those in its own memory are not looked at by the host: the row of one that is not in its table is
+// NaN, so that the loss shows it.
 Var embedding(Tape* tape, const Tensor& ids, Param& table, const Tensor& positions = {},
               Param* position_table = nullptr);
 
@@ -28,4 +32,13 @@ void embedding_forward(Tensor& y, const Tensor& ids, const Tensor& table, const 
 void embedding_backward(GradSink& dtable, const Tensor& ids, const Tensor& dy);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void embedding_forward(Tensor& y, const Tensor& ids, const Tensor& table, const Tensor& positions,
+                       const Tensor* position_table);
+// Adds up the rows of an id by fixed pieces, in their order.
+void embedding_backward(GradSink& dtable, const Tensor& ids, const Tensor& dy);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -1,8 +1,10 @@
 // What carries tokens through a model on the simulated GPU: the same bits in every order of its
 // threads and of its work, and the edges of its kernels.
+#include <functional>
 #include <string>
+#include <vector>
 
-#include "core/tensor/convert.h"
+#include "core/ops/embedding.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -28,6 +30,27 @@ class SimFlow : public testing::Test {
 
   test::TestDevice gpu_ = test::devices().back();
 };
+
+TEST_F(SimFlow, EmbeddingsGiveTheSameBits) {
+  Tensor ids({700}, DType::kI32);
+  for (int64_t n = 0; n < 700; ++n) {
+    const PhiloxBlock word = philox(6, static_cast<uint64_t>(n));
+    ids.data<int32_t>()[n] = static_cast<int32_t>(word[0] % (word[1] % 2 == 0 ? 3U : 400U));
+  }
+  for (const int64_t C : {8, 5}) {
+    Param table = test::param("wte", test::random({400, C}, 1, DType::kF32));
+    const std::vector<Param*> params{&table};
+    const Tensor dy = test::random({700, C}, 2, DType::kF32);
+    expect_same_bits([&] {
+      const test::ParamsOn there(gpu_, params);
+      table.fresh = true;
+      Tape tape;
+      const Var y = embedding(&tape, gpu_.place(ids), table, gpu_.place(ids), &table);
+      tape.backward(y, gpu_.place(dy));
+      return std::vector<Tensor>{y.value(), table.grad.copy_in(nullptr)};
+    });
+  }
+}
 
 }  // namespace
 }  // namespace anabranch
