@@ -1,5 +1,7 @@
 #include "core/ops/adamw.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
 
 void adamw(Tensor& master, Tensor& m, Tensor& v, const Tensor& grad, Tensor* value,
@@ -14,8 +16,9 @@ void adamw(Tensor& master, Tensor& m, Tensor& v, const Tensor& grad, Tensor* val
   check(grad, master.dtype(), "grad");
   if (value != nullptr) check(*value, DType::kBF16, "value");
   AB_CHECK(step.step >= 1, "[adamw] step is ", step.step, " but counts from 1");
-  AB_CHECK(master.device().is_cpu(), "[adamw] no kernel for this device in this build");
-  cpu::adamw(master, m, v, grad, value, step);
+  if (master.device().is_cpu()) return cpu::adamw(master, m, v, grad, value, step);
+  if constexpr (build::kCuda) return cuda::adamw(master, m, v, grad, value, step);
+  AB_FAIL("[adamw] no kernel for this device in this build");
 }
 
 }  // namespace anabranch

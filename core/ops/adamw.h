@@ -33,4 +33,11 @@ void adamw(Tensor& master, Tensor& m, Tensor& v, const Tensor& grad, Tensor* val
            const AdamwStep& step);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void adamw(Tensor& master, Tensor& m, Tensor& v, const Tensor& grad, Tensor* value,
+           const AdamwStep& step);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -3,30 +3,12 @@
 
 #include "core/base/build.h"
 #include "core/base/parallel_for.h"
-#include "core/ops/adamw.h"
+#include "core/ops/adamw_factors.h"
 
 namespace anabranch::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;
-
-template <class A>
-struct Factors {
-  A kept, rate, new_m, beta2, new_v, eps, root_correction, grad_scale;  // new_x: 1 - beta
-};
-
-template <class A>
-Factors<A> factors(const AdamwStep& s) {
-  const auto t = static_cast<double>(s.step);
-  return {A(1 - s.lr * s.weight_decay),
-          A(s.lr / (1 - std::pow(s.beta1, t))),
-          A(1 - s.beta1),
-          A(s.beta2),
-          A(1 - s.beta2),
-          A(s.eps),
-          A(1 / std::sqrt(1 - std::pow(s.beta2, t))),
-          A(s.grad_scale)};
-}
 
 template <class A>
 struct Range {
@@ -39,7 +21,7 @@ struct Range {
 };
 
 template <class A>
-[[gnu::always_inline]] inline void update(const Range<A>& range, const Factors<A>& f) {
+[[gnu::always_inline]] inline void update(const Range<A>& range, const AdamwFactors<A>& f) {
   A* __restrict p = range.p;
   A* __restrict m = range.m;
   A* __restrict v = range.v;
@@ -55,14 +37,14 @@ template <class A>
   for (int64_t i = 0; i < range.n; ++i) value[i] = Bf16(static_cast<float>(p[i]));
 }
 
-AB_CLONES void run(const Range<float>& range, const Factors<float>& f) { update(range, f); }
+AB_CLONES void run(const Range<float>& range, const AdamwFactors<float>& f) { update(range, f); }
 
-AB_CLONES void run(const Range<double>& range, const Factors<double>& f) { update(range, f); }
+AB_CLONES void run(const Range<double>& range, const AdamwFactors<double>& f) { update(range, f); }
 
 template <class A>
 void step_all(Tensor& master, Tensor& m, Tensor& v, const Tensor& grad, Tensor* value,
               const AdamwStep& step) {
-  const Factors<A> f = factors<A>(step);
+  const AdamwFactors<A> f(step);
   A *p = master.data<A>(), *first = m.data<A>(), *second = v.data<A>();
   const A* g = grad.data<A>();
   Bf16* rounded = value != nullptr ? value->data<Bf16>() : nullptr;

@@ -1,6 +1,18 @@
 #include "core/ops/dropout.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
+namespace {
+
+// y = mask * x
+void run(Tensor& y, const Tensor& x, double rate, DropoutKey key) {
+  if (x.device().is_cpu()) return cpu::dropout(y, x, rate, key);
+  if constexpr (build::kCuda) return cuda::dropout(y, x, rate, key);
+  AB_FAIL("[dropout] no kernel for this device in this build");
+}
+
+}  // namespace
 
 Var dropout(const Var& x, double rate, DropoutKey key) {
   AB_CHECK(rate >= 0 && rate < 1, "[dropout] the rate is ", rate, " but must be in [0, 1)");
@@ -8,13 +20,12 @@ Var dropout(const Var& x, double rate, DropoutKey key) {
            " and its first row ", key.first_row, "; it needs an axis and a row >= 0");
   if (x.tape() == nullptr || rate == 0) return x;
   Tensor y = x.value().like("dropout");
-  AB_CHECK(y.device().is_cpu(), "[dropout] no kernel for this device in this build");
-  cpu::dropout(y, x.value(), rate, key);
+  run(y, x.value(), rate, key);
   const Var to({}, x.tape(), x.id());  // its value is not needed again
   return x.tape()->record_many("dropout", {y}, {}, [=](Tape& t, std::span<Tensor> dys) {
     if (!t.wants(to)) return;
     Tensor dx = dys[0].unique() ? dys[0] : dys[0].like("gradient");
-    cpu::dropout(dx, dys[0], rate, key);
+    run(dx, dys[0], rate, key);
     t.give(to, dx);
   })[0];
 }

@@ -31,4 +31,10 @@ namespace cpu {
 void dropout(Tensor& y, const Tensor& x, double rate, DropoutKey key);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void dropout(Tensor& y, const Tensor& x, double rate, DropoutKey key);
+
+}  // namespace cuda
 }  // namespace anabranch

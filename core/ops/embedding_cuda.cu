@@ -34,7 +34,7 @@ struct Gather {
 };
 
 constexpr int64_t kChunk = 32;    // rows, in the order of their ids, that a block adds up
-constexpr int kSumThreads = 256;  // at most, of a block: over the columns
+constexpr int kRunThreads = 256;  // at most, of a block: over the columns
 constexpr int kAhead = 4;         // rows read at once
 
 // A run is the rows of one id. One that lies in one chunk is written by its block; of the others
@@ -75,7 +75,7 @@ __device__ __forceinline__ void write_run(const RunSums<T>& k, int32_t key, int6
 }
 
 template <class T, int kN>
-__global__ void __launch_bounds__(kSumThreads) sum_chunks_kernel(RunSums<T> k) {
+__global__ void __launch_bounds__(kRunThreads) sum_chunks_kernel(RunSums<T> k) {
   const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kN;
   if (c >= k.width) return;
   const int64_t chunk = blockIdx.x, begin = chunk * kChunk, end = k.end(chunk);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_chunks_kernel(RunSums<T> k) {
 }
 
 template <class T, int kN>
-__global__ void __launch_bounds__(kSumThreads) join_chunks_kernel(RunSums<T> k) {
+__global__ void __launch_bounds__(kRunThreads) join_chunks_kernel(RunSums<T> k) {
   const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kN;
   if (c >= k.width) return;
   const int64_t chunk = blockIdx.x, last = k.end(chunk) - 1;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kSumThreads) join_chunks_kernel(RunSums<T> k) 
 template <class T, int kN>
 void sum_runs(const RunSums<T>& k, CUstream_st* stream) {
   const int64_t pieces = (k.width + kN - 1) / kN;
-  const int64_t threads = std::min<int64_t>(kSumThreads, (pieces + 31) / 32 * 32);
+  const int64_t threads = std::min<int64_t>(kRunThreads, (pieces + 31) / 32 * 32);
   const Grid grid{.blocks = dim3(static_cast<unsigned>((k.count + kChunk - 1) / kChunk),
                                  static_cast<unsigned>((pieces + threads - 1) / threads)),
                   .threads = dim3(static_cast<unsigned>(threads))};

@@ -16,9 +16,16 @@ Var mean_square(Tape* tape, Param& w);
 
 namespace cpu {
 
-double mean_square(const Tensor& w);
-// dw (+)= factor * w
-void add_multiple(GradSink& dw, double factor, const Tensor& w);
+// y = the mean, dw (+)= dy 2 w / n; y and dy [1] of w's type.
+void mean_square_forward(Tensor& y, const Tensor& w);
+void mean_square_backward(GradSink& dw, const Tensor& dy, const Tensor& w);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void mean_square_forward(Tensor& y, const Tensor& w);
+void mean_square_backward(GradSink& dw, const Tensor& dy, const Tensor& w);
+
+}  // namespace cuda
 }  // namespace anabranch

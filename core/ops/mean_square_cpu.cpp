@@ -1,14 +1,16 @@
 #include "core/base/parallel_for.h"
 #include "core/ops/mean_square.h"
 #include "core/ops/squared_norm.h"
+#include "core/tensor/element.h"
 
 namespace anabranch::cpu {
 
-double mean_square(const Tensor& w) {
-  return cpu::squared_norm(w) / static_cast<double>(w.count());
+void mean_square_forward(Tensor& y, const Tensor& w) {
+  set_element(y, cpu::squared_norm(w) / static_cast<double>(w.count()));
 }
 
-void add_multiple(GradSink& dw, double factor, const Tensor& w) {
+void mean_square_backward(GradSink& dw, const Tensor& dy, const Tensor& w) {
+  const double factor = element(dy) * 2 / static_cast<double>(w.count());
   dispatch(w.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     A* to = dw.out.data<A>();

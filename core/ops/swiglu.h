@@ -24,4 +24,11 @@ void swiglu_forward(Tensor& y, const Tensor& x);
 void swiglu_backward(GradSink& dx, const Tensor& dy, const Tensor& x);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void swiglu_forward(Tensor& y, const Tensor& x);
+void swiglu_backward(GradSink& dx, const Tensor& dy, const Tensor& x);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -4,7 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/dropout.h"
 #include "core/ops/embedding.h"
+#include "core/ops/scale_gradient.h"
+#include "core/ops/squared_norm.h"
+#include "core/ops/swiglu.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -50,6 +54,28 @@ TEST_F(SimFlow, EmbeddingsGiveTheSameBits) {
       return std::vector<Tensor>{y.value(), table.grad.copy_in(nullptr)};
     });
   }
+}
+
+TEST_F(SimFlow, WhatHasNoParametersGivesTheSameBits) {
+  const auto f = [](const Var& x) {
+    return scale_gradient(swiglu(dropout(x, 0.25, {42, 3})), 0.5);
+  };
+  for (const int64_t width : {72, 38}) {
+    const Tensor x = test::random({30, width}, 1, DType::kF32);
+    expect_same_bits([&] {
+      const test::OpRun run = test::run_op(f, x, {}, {}, gpu_);
+      return std::vector<Tensor>{run.y, run.dx};
+    });
+  }
+}
+
+TEST_F(SimFlow, WholeSumsGiveTheSameBits) {
+  const Tensor x = test::random({30001}, 1, DType::kF32);
+  expect_same_bits([&] {
+    Tensor sum({1}, DType::kF64, gpu_.pool);
+    squared_norm(sum, gpu_.place(x));
+    return std::vector<Tensor>{sum};
+  });
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "core/ops/adamw.h"
 
+#include <string>
+
+#include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -24,21 +27,41 @@ TEST(Adamw, EqualsTheEquation) {
   EXPECT_NEAR(*p.data<double>(), 2 * 0.95 - 0.1 * m_hat / (std::sqrt(v_hat) + 1e-3), 1e-14);
 }
 
+// Steps on a device, in views that begin `offset` elements into their memory.
+void expect_near_double(const test::TestDevice& device, int64_t n, int64_t offset) {
+  const auto place = [&](const Tensor& t, DType type) {
+    Tensor whole = test::full({offset + n}, 0, type);
+    whole.view(offset, {n}).copy_from(test::cast(t, type));
+    return device.place(whole).view(offset, {n});
+  };
+  Tensor p = test::random({n}, 1), m = test::full({n}, 0), v = test::full({n}, 0);
+  Tensor p32 = place(p, DType::kF32), m32 = place(m, DType::kF32), v32 = place(v, DType::kF32);
+  Tensor value = place(p, DType::kBF16), p64 = place(p, DType::kF64);
+  Tensor m64 = place(m, DType::kF64), v64 = place(v, DType::kF64);
+  AdamwStep step = kStep;
+  for (step.step = 1; step.step <= 3; ++step.step) {
+    const Tensor g = test::random({n}, static_cast<uint32_t>(step.step) + 10);
+    adamw(p, m, v, g, nullptr, step);
+    adamw(p32, m32, v32, place(g, DType::kF32), &value, step);
+    adamw(p64, m64, v64, place(g, DType::kF64), nullptr, step);
+  }
+  const auto expect = [&](const Tensor& got, const Tensor& want, const std::string& name) {
+    test::expect_near(got, test::values(want), test::op_tolerance(got.dtype()),
+                      device.name + " " + name);
+  };
+  expect(p32, p, "master");
+  expect(m32, m, "m");
+  expect(v32, v, "v");
+  expect(p64, p, "master in float64");
+  expect(m64, m, "m in float64");
+  expect(v64, v, "v in float64");
+  test::expect_near(value, test::values(test::cast(p32, DType::kBF16)), test::kExact, "value");
+}
+
 TEST(Adamw, FloatIsNearDoubleAndTheValueIsTheRoundedMaster) {
-  for (const int64_t n : {1, 7, 33, 40000}) {
-    Tensor p = test::random({n}, 1), m = test::full({n}, 0), v = test::full({n}, 0);
-    Tensor p32 = test::cast(p, DType::kF32), m32 = test::cast(m, DType::kF32);
-    Tensor v32 = test::cast(v, DType::kF32), value({n}, DType::kBF16);
-    AdamwStep step = kStep;
-    for (step.step = 1; step.step <= 3; ++step.step) {
-      const Tensor g = test::random({n}, static_cast<uint32_t>(step.step) + 10);
-      adamw(p, m, v, g, nullptr, step);
-      adamw(p32, m32, v32, test::cast(g, DType::kF32), &value, step);
-    }
-    test::expect_near(p32, test::values(p), test::op_tolerance(DType::kF32), "master");
-    test::expect_near(m32, test::values(m), test::op_tolerance(DType::kF32), "m");
-    test::expect_near(v32, test::values(v), test::op_tolerance(DType::kF32), "v");
-    test::expect_near(value, test::values(test::cast(p32, DType::kBF16)), test::kExact, "value");
+  for (const test::TestDevice& device : test::devices()) {
+    for (const int64_t n : {0, 1, 7, 33, 40000}) expect_near_double(device, n, 0);
+    for (const int64_t offset : {1, 4}) expect_near_double(device, 41, offset);
   }
 }
 

@@ -27,6 +27,22 @@ TEST(Dropout, KeepsAnElementIfItsWordOfPhiloxIsHigh) {
   }
 }
 
+TEST(Dropout, EveryDeviceHasTheBitsOfTheCpu) {
+  for (const test::TestDevice& device : test::devices()) {
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+      for (const int64_t width : {5, 8, 102}) {
+        const Tensor x = test::random({13, width}, 1, type);
+        const test::OpRun got = test::run_op(op(0.3), x, {}, {}, device);
+        const test::OpRun want = test::run_op(op(0.3), x, {});
+        EXPECT_TRUE(test::same_bytes(got.y, want.y)) << device.name << width;
+        EXPECT_TRUE(test::same_bytes(got.dx, want.dx)) << device.name << width;
+      }
+    }
+    const Tensor none({0, 8}, DType::kF32);
+    EXPECT_EQ(test::run_op(op(0.3), none, {}, {}, device).y.count(), 0);
+  }
+}
+
 TEST(Dropout, DropsAtTheRate) {
   for (const double rate : {0.1, 0.5, 0.9}) {
     constexpr int64_t kCount = 1'000'000;

@@ -8,15 +8,36 @@ namespace anabranch {
 namespace {
 
 TEST(MeanSquare, IsTheMeanAndItsGradientAccumulates) {
-  Param w = test::param("w", Tensor::of<double>({2, 2}, {1, -2, 3, 0}));
-  for (const double times : {1.0, 2.0}) {  // the second adds to the first
+  for (const test::TestDevice& device : test::devices()) {
+    Param w = test::param("w", Tensor::of<double>({2, 2}, {1, -2, 3, 0}));
+    const std::vector<Param*> params{&w};
+    const test::ParamsOn there(device, params);
+    for (const double times : {1.0, 2.0}) {  // the second adds to the first
+      Tape tape;
+      const Var y = mean_square(&tape, w);
+      EXPECT_EQ(test::values(y.value()), std::vector<double>{3.5});
+      tape.backward(y);
+      test::expect_near(w.grad, {0.5 * times, -1 * times, 1.5 * times, 0}, test::kExact, "dw");
+    }
+    EXPECT_EQ(mean_square(nullptr, w).tape(), nullptr);
+  }
+}
+
+TEST(MeanSquare, OfManyInFloat) {
+  const Tensor value = test::random({20001}, 1, DType::kF32);
+  double sum = 0;
+  for (const double v : test::values(value)) sum += v * v;
+  for (const test::TestDevice& device : test::devices()) {
+    Param w = test::param("w", value);
+    const std::vector<Param*> params{&w};
+    const test::ParamsOn there(device, params);
     Tape tape;
     const Var y = mean_square(&tape, w);
-    EXPECT_DOUBLE_EQ(*y.value().data<double>(), 3.5);
-    tape.backward(y);
-    test::expect_near(w.grad, {0.5 * times, -1 * times, 1.5 * times, 0}, test::kExact, "dw");
+    const auto tolerance = test::op_tolerance(DType::kF32);
+    test::expect_near(y.value(), {sum / 20001}, tolerance, device.name);
+    tape.backward(y, device.place(Tensor::of<float>({1}, {20001 / 2.0F})));
+    test::expect_near(w.grad, test::values(value), tolerance, device.name);
   }
-  EXPECT_EQ(mean_square(nullptr, w).tape(), nullptr);
 }
 
 TEST(MeanSquare, RefusesRoundedParameters) {

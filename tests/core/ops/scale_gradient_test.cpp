@@ -16,7 +16,11 @@ TEST(ScaleGradient, LeavesTheValueAndScalesTheGradient) {
 
 TEST(ScaleGradient, Accumulates) { test::expect_accumulates(quarter, test::random({3, 5}, 1), {}); }
 
-TEST(ScaleGradient, TypesAgree) { test::expect_types_agree(quarter, test::random({3, 5}, 1), {}); }
+TEST(ScaleGradient, TypesAgree) {
+  for (const int64_t rows : {0, 3, 8}) {
+    test::expect_types_agree(quarter, test::random({rows, 5}, 1), {});
+  }
+}
 
 }  // namespace
 }  // namespace anabranch

@@ -3,20 +3,37 @@
 #include <limits>
 
 #include "core/base/parallel_for.h"
+#include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
 namespace {
 
 TEST(SquaredNorm, EqualsTheSum) {
-  EXPECT_EQ(squared_norm(Tensor::of<float>({3}, {1, -2, 3})), 14);
-  for (const DType type : {DType::kF32, DType::kF64, DType::kBF16}) {
-    for (const int64_t n : {0, 1, 7, 33, 100000}) {
-      const Tensor x = test::random({n}, 1, type);
-      double sum = 0;
-      for (const double v : test::values(x)) sum += v * v;
-      EXPECT_NEAR(squared_norm(x), sum, 1e-12 * sum) << name_of(type) << n;
+  for (const test::TestDevice& device : test::devices()) {
+    EXPECT_EQ(squared_norm(device.place(Tensor::of<float>({3}, {1, -2, 3}))), 14);
+    for (const DType type : {DType::kF32, DType::kF64, DType::kBF16}) {
+      for (const int64_t n : {0, 1, 7, 33, 100000}) {
+        const Tensor x = test::random({n}, 1, type), placed = device.place(x);
+        double sum = 0;
+        for (const double v : test::values(x)) sum += v * v;
+        EXPECT_NEAR(squared_norm(placed), sum, 1e-12 * sum) << device.name << name_of(type) << n;
+        if (n < 2) continue;
+        sum -= test::values(x)[0] * test::values(x)[0];  // a view that is not aligned
+        EXPECT_NEAR(squared_norm(placed.view(1, {n - 1})), sum, 1e-12 * sum) << device.name << n;
+      }
     }
+  }
+}
+
+TEST(SquaredNorm, MayBeReadLater) {
+  for (const test::TestDevice& device : test::devices()) {
+    Tensor sums = device.place(test::full({2}, 7));
+    Tensor first = sums.view(0, {1}), second = sums.view(1, {1});
+    squared_norm(first, device.place(Tensor::of<float>({2}, {1, 2})));
+    squared_norm(second, device.place(Tensor::of<double>({2}, {3, 4})));
+    EXPECT_EQ(test::values(sums), (std::vector<double>{5, 25}));
+    EXPECT_THROW(squared_norm(sums, first), Error);
   }
 }
 
@@ -34,14 +51,17 @@ TEST(SquaredNorm, DoesNotDependOnTheNumberOfThreads) {
 }
 
 TEST(SquaredNorm, NonFiniteValuesComeThrough) {
-  for (const int64_t n : {3, 100000}) {
-    Tensor x = test::full({n}, 1, DType::kF32);
-    x.data<float>()[n - 1] = std::numeric_limits<float>::infinity();
-    EXPECT_TRUE(std::isinf(squared_norm(x)));
-    x.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_TRUE(std::isnan(squared_norm(x)));
+  for (const test::TestDevice& device : test::devices()) {
+    for (const int64_t n : {3, 100000}) {
+      Tensor x = test::full({n}, 1, DType::kF32);
+      x.data<float>()[n - 1] = std::numeric_limits<float>::infinity();
+      EXPECT_TRUE(std::isinf(squared_norm(device.place(x))));
+      x.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_TRUE(std::isnan(squared_norm(device.place(x))));
+    }
+    const Tensor large = test::full({1}, 3e38, DType::kF32);
+    EXPECT_TRUE(std::isfinite(squared_norm(device.place(large))));
   }
-  EXPECT_TRUE(std::isfinite(squared_norm(test::full({1}, 3e38, DType::kF32))));
 }
 
 }  // namespace

@@ -21,7 +21,12 @@ TEST(Swiglu, GradientsAreThoseOfDifferences) {
   test::expect_gradients(op, test::random({3, 34}, 1), {});
 }
 
-TEST(Swiglu, TypesAgree) { test::expect_types_agree(op, test::random({5, 266}, 1), {}); }
+TEST(Swiglu, TypesAgree) {
+  for (const int64_t width : {266, 272, 2}) {
+    test::expect_types_agree(op, test::random({5, width}, 1), {});
+  }
+  test::expect_types_agree(op, Tensor({0, 16}, DType::kF64), {});
+}
 
 TEST(Swiglu, Accumulates) { test::expect_accumulates(op, test::random({3, 34}, 1), {}); }
 
