@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
@@ -29,7 +31,18 @@ void check(const Tensor& x, const Tensor& score, const Param* alpha, const Param
   check_term(b, x, groups.count());
   AB_CHECK(kappa.upper >= 1 && kappa.upper <= 8, "[", kOp, "] U is ", kappa.upper,
            " but must be 1 to 8");
-  AB_CHECK(x.device().is_cpu(), "[", kOp, "] no kernel for this device in this build");
+}
+
+void forward(Tensor& h, const KappaInputs& in) {
+  if (h.device().is_cpu()) return cpu::kappa_swiglu_forward(h, in);
+  if constexpr (build::kCuda) return cuda::kappa_swiglu_forward(h, in);
+  AB_FAIL("[", kOp, "] no kernel for this device in this build");
+}
+
+void backward(const KappaSinks& out, const Tensor& dh, const KappaInputs& in) {
+  if (dh.device().is_cpu()) return cpu::kappa_swiglu_backward(out, dh, in);
+  if constexpr (build::kCuda) return cuda::kappa_swiglu_backward(out, dh, in);
+  AB_FAIL("[", kOp, "] no kernel for this device in this build");
 }
 
 const Tensor* value_of(const Param* w) { return w != nullptr ? &w->value : nullptr; }
@@ -42,28 +55,28 @@ Var kappa_swiglu(const Var& x, const Var& score, Param* alpha, Param* b, const G
   const bool scored = !score.value().empty() && alpha != nullptr;
   if (!scored) alpha = nullptr;
   const auto inputs = [=](const Tensor& rows, const Tensor& scores, const Groups& sorted) {
-    return cpu::KappaInputs{rows, scored ? &scores : nullptr, value_of(alpha), value_of(b), sorted,
-                            kappa};
+    return KappaInputs{rows, scored ? &scores : nullptr, value_of(alpha), value_of(b), sorted,
+                       kappa};
   };
   Tensor h = x.value().like({x.dim(0), x.dim(1) / 2}, x.dtype(), kOp);
-  cpu::kappa_swiglu_forward(h, inputs(x.value(), score.value(), groups));
+  forward(h, inputs(x.value(), score.value(), groups));
   Tape* tape = tape_of(x, score);
   if (tape == nullptr) return h;
   std::vector<Param*> params;
   for (Param* w : {alpha, b}) {
     if (w != nullptr) params.push_back(w);
   }
-  const auto backward = [=](Tape& t, const Tensor& dh) {
+  const auto back = [=](Tape& t, const Tensor& dh) {
     std::optional<GradSink> dx, dscore, dalpha, db;
     if (t.wants(x)) dx = t.grad(x);
     if (scored && t.wants(score)) dscore = t.grad(score);
     if (alpha != nullptr) dalpha = t.grad(*alpha);
     if (b != nullptr) db = t.grad(*b);
     const auto sink = [](std::optional<GradSink>& to) { return to ? &*to : nullptr; };
-    cpu::kappa_swiglu_backward({sink(dx), sink(dscore), sink(dalpha), sink(db)}, dh,
-                               inputs(x.value(), score.value(), groups));
+    backward({sink(dx), sink(dscore), sink(dalpha), sink(db)}, dh,
+             inputs(x.value(), score.value(), groups));
   };
-  return tape->record(kOp, h, params, backward);
+  return tape->record(kOp, h, params, back);
 }
 
 }  // namespace anabranch

@@ -38,9 +38,8 @@ struct Kappa {
 Var kappa_swiglu(const Var& x, const Var& score, Param* alpha, Param* b, const Groups& groups,
                  const Kappa& kappa = {});
 
-namespace cpu {
-
-// What both directions read; `score`, `alpha` and `b` are null where their term is left out.
+// What both directions of the kernels read; `score`, `alpha` and `b` are null where their term is
+// left out.
 struct KappaInputs {
   const Tensor& x;
   const Tensor *score, *alpha, *b;
@@ -53,8 +52,17 @@ struct KappaSinks {
   GradSink *dx = nullptr, *dscore = nullptr, *dalpha = nullptr, *db = nullptr;
 };
 
+namespace cpu {
+
 void kappa_swiglu_forward(Tensor& h, const KappaInputs& in);
 void kappa_swiglu_backward(const KappaSinks& out, const Tensor& dh, const KappaInputs& in);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void kappa_swiglu_forward(Tensor& h, const KappaInputs& in);
+void kappa_swiglu_backward(const KappaSinks& out, const Tensor& dh, const KappaInputs& in);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -6,6 +6,7 @@
 
 #include "core/ops/dropout.h"
 #include "core/ops/embedding.h"
+#include "core/ops/kappa_swiglu.h"
 #include "core/ops/scale_gradient.h"
 #include "core/ops/squared_norm.h"
 #include "core/ops/swiglu.h"
@@ -65,6 +66,22 @@ TEST_F(SimFlow, WhatHasNoParametersGivesTheSameBits) {
     expect_same_bits([&] {
       const test::OpRun run = test::run_op(f, x, {}, {}, gpu_);
       return std::vector<Tensor>{run.y, run.dx};
+    });
+  }
+}
+
+TEST_F(SimFlow, KappaGivesTheSameBits) {
+  const Groups groups{{0, 70, 70, 130}};
+  for (const int64_t width : {40, 37}) {
+    Param alpha = test::param("alpha", test::random({3, width}, 1, DType::kF32));
+    Param b = test::param("b", test::random({3, width}, 2, DType::kF32));
+    const std::vector<Param*> params{&alpha, &b};
+    const Tensor x = test::random({130, 2 * width}, 3, DType::kF32);
+    const Tensor scores = test::random({130}, 4, DType::kF32);
+    const auto f = [&](const Var& v) { return kappa_swiglu(gpu_.place(x), v, &alpha, &b, groups); };
+    expect_same_bits([&] {
+      const test::OpRun run = test::run_op(f, scores, params, {}, gpu_);
+      return std::vector<Tensor>{run.y, run.dx, run.dparams[0], run.dparams[1]};
     });
   }
 }

@@ -1,5 +1,7 @@
 #include "core/ops/kappa_swiglu.h"
 
+#include <utility>
+
 #include "core/ops/swiglu.h"
 #include "tests/support/op_checks.h"
 
@@ -12,6 +14,11 @@ using test::param;
 const Groups kGroups{{0, 2, 2, 6, 7}};
 const Groups kTiles{{0, 70, 70, 300, 301}};
 const Kappa kAuthors{3, 0.3, 2, 0.1};
+
+// `t` where x is, in its accumulator's type.
+Tensor beside(const Var& x, const Tensor& t) {
+  return test::cast(t, accumulator_of(x.dtype())).copy_in(x.value().pool());
+}
 
 TEST(KappaSwiglu, IsTheEquationByHand) {
   // tanh(t) = 1/2 with U = 4: kappa 2; kappa z = ln 3: s = 3/4.
@@ -87,13 +94,14 @@ TEST(KappaSwiglu, UOfOneIsSwiglu) {
 
 TEST(KappaSwiglu, TypesAgree) {
   for (const double upper : {1.0, 1.5, 3.0, 8.0}) {
-    Terms w(kGroups, 133);
     const Tensor scores = test::random({7}, 2, DType::kF32);
-    const auto op = [&](const Var& v) {
-      return kappa_swiglu(v, test::cast(scores, accumulator_of(v.dtype())), &w.alpha, &w.b, kGroups,
-                          {upper, 1, 1, 1});
-    };
-    test::expect_types_agree(op, test::random({7, 266}, 1), {&w.alpha, &w.b});
+    for (const int64_t width : {133, 264}) {
+      Terms w(kGroups, width);
+      const auto op = [&](const Var& v) {
+        return kappa_swiglu(v, beside(v, scores), &w.alpha, &w.b, kGroups, {upper, 1, 1, 1});
+      };
+      test::expect_types_agree(op, test::random({7, 2 * width}, 1), {&w.alpha, &w.b});
+    }
   }
 }
 
@@ -113,7 +121,7 @@ TEST(KappaSwiglu, ExtremesAreRight) {
   }
   const int64_t F = std::ssize(gates);
   const Tensor up = test::full({F}, 1, DType::kF32);
-  const auto run = [&](DType type) {
+  const auto run = [&](DType type, const test::TestDevice& device) {
     Tensor x = test::full({1, 2 * F}, 1, DType::kF32);
     x.view(0, {F}).copy_from(Tensor::of<float>({F}, gates));
     Param b = param("b", test::cast(Tensor::of<float>({1, F}, terms), type));
@@ -121,20 +129,27 @@ TEST(KappaSwiglu, ExtremesAreRight) {
         [&](const Var& v) {
           return kappa_swiglu(v, {}, nullptr, &b, {{0, 1}});
         },
-        test::cast(x, type), {&b}, test::full({1, F}, 1, type));
+        test::cast(x, type), {&b}, test::full({1, F}, 1, type), device);
   };
-  const test::OpRun got = run(DType::kF32), want = run(DType::kF64);
-  test::expect_near(got.y, test::values(want.y), test::op_tolerance(DType::kF32), "h");
-  test::expect_near(got.dx, test::values(want.dx), test::op_tolerance(DType::kF32), "dx");
-  test::expect_near(got.dparams[0], test::values(want.dparams[0]), test::op_tolerance(DType::kF32),
-                    "db");
+  const test::OpRun want = run(DType::kF64, test::devices().front());
+  const auto tolerance = test::op_tolerance(DType::kF32);
+  for (const test::TestDevice& device : test::devices()) {
+    const test::OpRun got = run(DType::kF32, device);
+    test::expect_near(got.y, test::values(want.y), tolerance, device.name + " h");
+    test::expect_near(got.dx, test::values(want.dx), tolerance, device.name + " dx");
+    test::expect_near(got.dparams[0], test::values(want.dparams[0]), tolerance,
+                      device.name + " db");
+  }
 }
 
 TEST(KappaSwiglu, ANanStaysOne) {
   Param b = param("b", Tensor::of<float>({1, 2}, {std::nanf(""), 0}));
   const Tensor x = Tensor::of<float>({1, 4}, {1, std::nanf(""), 1, 1});
-  for (const double v : test::values(kappa_swiglu(x, {}, nullptr, &b, {{0, 1}}).value())) {
-    EXPECT_TRUE(std::isnan(v));
+  const std::vector<Param*> params{&b};
+  for (const test::TestDevice& device : test::devices()) {
+    const test::ParamsOn there(device, params);
+    const Var h = kappa_swiglu(device.place(x), {}, nullptr, &b, {{0, 1}});
+    for (const double v : test::values(h.value())) EXPECT_TRUE(std::isnan(v));
   }
 }
 
@@ -142,11 +157,11 @@ TEST(KappaSwiglu, Accumulates) {
   Terms w(kGroups, 5);
   const Tensor x = test::random({7, 10}, 1), scores = test::random({7}, 2);
   const auto of_x = [&](const Var& v) {
-    return kappa_swiglu(v, scores, &w.alpha, &w.b, kGroups, kAuthors);
+    return kappa_swiglu(v, beside(v, scores), &w.alpha, &w.b, kGroups, kAuthors);
   };
   test::expect_accumulates(of_x, x, {&w.alpha, &w.b});
   const auto of_score = [&](const Var& v) {
-    return kappa_swiglu(x, v, &w.alpha, &w.b, kGroups, kAuthors);
+    return kappa_swiglu(beside(v, x), v, &w.alpha, &w.b, kGroups, kAuthors);
   };
   test::expect_accumulates(of_score, scores, {&w.alpha, &w.b});
 }
@@ -191,11 +206,80 @@ TEST(KappaSwiglu, ThreadsAgree) {
   }
 }
 
+// Every device has the CPU's gradients of everything, over several tiles of rows and strips of
+// columns, with each term and without.
+TEST(KappaSwiglu, DevicesAgree) {
+  const Tensor scores = test::random({301}, 2);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const int64_t width : {133, 264}) {
+      Terms w(kTiles, width);
+      const Tensor x = test::random({301, 2 * width}, 1);
+      for (const auto& [alpha, b] : std::vector<std::pair<Param*, Param*>>{
+               {&w.alpha, &w.b}, {nullptr, &w.b}, {&w.alpha, nullptr}, {nullptr, nullptr}}) {
+        std::vector<Param*> params;
+        for (Param* p : {alpha, b}) {
+          if (p != nullptr) params.push_back(p);
+        }
+        const auto expect_same = [&](const test::Op& op, const Tensor& at) {
+          const test::OpRun got = test::run_op(op, at, params, {}, device);
+          const test::OpRun want = test::run_op(op, at, params);
+          const auto tolerance = test::op_tolerance(DType::kF64);
+          test::expect_near(got.y, test::values(want.y), tolerance, device.name + " h");
+          test::expect_near(got.dx, test::values(want.dx), tolerance, device.name + " dx");
+          for (size_t i = 0; i < params.size(); ++i) {
+            test::expect_near(got.dparams[i], test::values(want.dparams[i]), tolerance,
+                              device.name + " " + params[i]->name);
+          }
+        };
+        expect_same(
+            [&](const Var& v) {
+              return kappa_swiglu(v, beside(v, scores), alpha, b, kTiles, kAuthors);
+            },
+            x);
+        if (alpha == nullptr) continue;
+        expect_same(
+            [&](const Var& v) { return kappa_swiglu(beside(v, x), v, alpha, b, kTiles, kAuthors); },
+            scores);
+      }
+    }
+  }
+}
+
+// Groups of which the host knows the number alone; two rows belong to none.
+TEST(KappaSwiglu, OffsetsThatOnlyTheGpuKnows) {
+  constexpr int64_t kWidth = 40;
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
+    Terms w(kGroups, kWidth);
+    const Groups there{
+        {}, device.place(Tensor::of<int64_t>({5}, kGroups.offsets)), kGroups.rows() + 2};
+    const Tensor x = test::random({9, 2 * kWidth}, 1), scores = test::random({9}, 2);
+    const Tensor dh = test::random({9, kWidth}, 3);
+    const auto run = [&](int64_t rows, const Groups& groups, const test::TestDevice& on) {
+      return test::run_op(
+          [&](const Var& v) {
+            return kappa_swiglu(v, beside(v, scores.view(0, {rows})), &w.alpha, &w.b, groups,
+                                kAuthors);
+          },
+          x.view(0, {rows, 2 * kWidth}), {&w.alpha, &w.b}, dh.view(0, {rows, kWidth}), on);
+    };
+    const test::OpRun got = run(9, there, device), want = run(7, kGroups, {"cpu", nullptr});
+    const auto tolerance = test::op_tolerance(DType::kF64);
+    test::expect_near(got.y.view(0, {7, kWidth}), test::values(want.y), tolerance, "h");
+    test::expect_near(got.dx.view(0, {7, 2 * kWidth}), test::values(want.dx), tolerance, "dx");
+    for (size_t i = 0; i < 2; ++i) {
+      test::expect_near(got.dparams[i], test::values(want.dparams[i]), tolerance, "terms");
+    }
+  }
+}
+
 TEST(KappaSwiglu, NoRowsAtAll) {
   Terms w({{0, 0, 0}}, 5);
   const auto op = [&](const Var& v) { return kappa_swiglu(v, {}, nullptr, &w.b, {{0, 0, 0}}); };
-  const test::OpRun run = test::run_op(op, Tensor({0, 10}, DType::kF64), {&w.b});
-  EXPECT_EQ(test::values(run.dparams[0]), std::vector<double>(10, 0.0));
+  for (const test::TestDevice& device : test::devices()) {
+    const test::OpRun run = test::run_op(op, Tensor({0, 10}, DType::kF64), {&w.b}, {}, device);
+    EXPECT_EQ(test::values(run.dparams[0]), std::vector<double>(10, 0.0));
+  }
 }
 
 TEST(KappaSwiglu, RefusesWhatDoesNotFit) {
