@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
@@ -10,6 +12,20 @@ std::pair<int64_t, int64_t> matrix(const Tensor& t) {
   AB_CHECK(t.shape().rank() >= 2, "[gemm] needs matrices but got ", t.shape());
   const int64_t columns = t.dim(-1);
   return {columns == 0 ? 0 : t.count() / columns, columns};
+}
+
+void run_on_cpu(Tensor& c, const Tensor& a, const Tensor& b, const cpu::GemmShape& s,
+                const Gemm& how) {
+  dispatch(a.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const cpu::GemmEnd<A> end{how.bias != nullptr ? how.bias->data<A>() : nullptr, how.after,
+                              a.pool()};
+    if (c.dtype() == a.dtype()) {
+      cpu::gemm<T, T>(c.data<T>(), a.data<T>(), b.data<T>(), s, end);
+    } else {
+      cpu::gemm<T, A>(c.data<A>(), a.data<T>(), b.data<T>(), s, end);
+    }
+  });
 }
 
 }  // namespace
@@ -28,19 +44,20 @@ void gemm(Tensor& c, const Tensor& a, const Tensor& b, const Gemm& how) {
            name_of(b.dtype()));
   AB_CHECK(how.bias == nullptr || (how.bias->count() == n && how.bias->dtype() == sum_type),
            "[gemm] bias must be ", name_of(sum_type), "[", n, "]");
-  AB_CHECK(a.device().is_cpu(), "[gemm] no kernel for this device in this build");
-
-  const cpu::GemmShape s{m, n, k, how.transpose_a, how.transpose_b, how.accumulate};
-  dispatch(a.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    const cpu::GemmEnd<A> end{how.bias != nullptr ? how.bias->data<A>() : nullptr, how.after,
-                              a.pool()};
-    if (c.dtype() == a.dtype()) {
-      cpu::gemm<T, T>(c.data<T>(), a.data<T>(), b.data<T>(), s, end);
-    } else {
-      cpu::gemm<T, A>(c.data<A>(), a.data<T>(), b.data<T>(), s, end);
-    }
-  });
+  if (a.device().is_cpu()) {
+    return run_on_cpu(c, a, b, {m, n, k, how.transpose_a, how.transpose_b, how.accumulate}, how);
+  }
+  AB_CHECK(how.after == nullptr, "[gemm] rows of a GPU are not handed on");
+  if constexpr (build::kCuda) {
+    const cuda::BlasProduct product{.m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .transpose_a = how.transpose_a,
+                                    .transpose_b = how.transpose_b,
+                                    .beta = how.accumulate ? 1.0 : 0.0};
+    return cuda::gemm(c, a, b, product, how.bias);
+  }
+  AB_FAIL("[gemm] no kernel for this device in this build");
 }
 
 }  // namespace anabranch

@@ -1,10 +1,12 @@
 // The matrix product, row-major: c (+)= op(a) op(b) + bias, op the identity or the transpose.
 //
 // float and bf16 products are oneDNN's, summed in float; float64 is a plain loop. A result does not
-// depend on what is cached or on which thread calls, but may depend on the number of threads.
+// depend on what is cached or on which thread calls, but may depend on the number of threads. On a
+// GPU products are cuBLAS's (core/cuda/blas.h), and a bias is added after c is rounded.
 #pragma once
 
 #include "core/base/parallel_for.h"
+#include "core/cuda/blas.h"
 #include "core/tensor/tensor.h"
 
 namespace anabranch {
@@ -15,7 +17,7 @@ struct Gemm {
   bool accumulate = false;       // c += instead of c =
   const Tensor* bias = nullptr;  // [n], of the accumulator's type; added to every row
   // Called once for each row, in ranges, when it is final: by many threads at once, each while its
-  // rows are in the cache.
+  // rows are in the cache. On a CPU only.
   const RangeBody* after = nullptr;
 };
 
@@ -52,4 +54,24 @@ template <class In, class Out>
 void gemm(Out* c, const In* a, const In* b, GemmShape s, const GemmEnd<Accumulator<In>>& end = {});
 
 }  // namespace cpu
+
+namespace cuda {
+
+template <class T>
+inline constexpr BlasType kBlasType = BlasType::kF32;
+template <>
+inline constexpr BlasType kBlasType<Bf16> = BlasType::kBF16;
+template <>
+inline constexpr BlasType kBlasType<double> = BlasType::kF64;
+
+// The product of pointers into memory of the pool's GPU, on its stream.
+template <class In, class Out>
+void gemm(Pool& pool, Out* c, const In* a, const In* b, const BlasProduct& p) {
+  pool.blas().product(c, kBlasType<Out>, a, b, kBlasType<In>, p);
+}
+
+// The same of tensors; then `bias`, if not null, is added to each row of c.
+void gemm(Tensor& c, const Tensor& a, const Tensor& b, const BlasProduct& p, const Tensor* bias);
+
+}  // namespace cuda
 }  // namespace anabranch

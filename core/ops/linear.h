@@ -2,7 +2,8 @@
 //
 //   dx = dy w,   dw (+)= dy^T x,   db (+)= sum_rows(dy)
 //
-// Sums are float whatever the type (double for float64); db is summed by fixed blocks of rows.
+// Sums are float whatever the type (double for float64); db is summed by fixed blocks of rows. On a
+// GPU the product is rounded before the bias is added to it.
 #pragma once
 
 #include "core/autograd/tape.h"
@@ -30,15 +31,24 @@ Var linear_wide(const Var& x, Param& w);
 // it.
 Var linear_gelu(const Var& x, Param& w, Param& bias);
 
+// db (+)= sum over the rows of dy.
+void bias_gradient(GradSink& db, const Tensor& dy);
+
 namespace cpu {
 
-// y = x w^T + bias.
-void linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor* bias);
-// h = x w^T + bias, y = gelu(h).
+// h = x w^T + bias, y = gelu(h); the bias of the accumulator's type.
 void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
                          const Tensor& bias);
 // db (+)= sum over the rows of dy.
 void column_sums(GradSink& db, const Tensor& dy);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
+                         const Tensor& bias);
+void column_sums(GradSink& db, const Tensor& dy);
+
+}  // namespace cuda
 }  // namespace anabranch

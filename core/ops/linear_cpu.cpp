@@ -5,7 +5,6 @@
 #include "core/ops/gemm.h"
 #include "core/ops/linear.h"
 #include "core/ops/row_blocks.h"
-#include "core/tensor/convert.h"
 
 namespace anabranch::cpu {
 namespace {
@@ -36,29 +35,17 @@ void sum_rows(double* sums, const double* dy, int64_t rows, int64_t columns) {
   add_rows(sums, dy, rows, columns);
 }
 
-// The bias in the type that products are summed in.
-Tensor for_product(const Tensor& bias) {
-  return converted(bias, accumulator_of(bias.dtype()), "bias");
-}
-
 }  // namespace
-
-void linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor* bias) {
-  if (bias == nullptr) return anabranch::gemm(y, x, w, {.transpose_b = true});
-  const Tensor wide = for_product(*bias);
-  anabranch::gemm(y, x, w, {.transpose_b = true, .bias = &wide});
-}
 
 void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
                          const Tensor& bias) {
-  const Tensor wide = for_product(bias);
   const int64_t M = w.dim(0);
   const auto gelu_of = [&](int64_t begin, int64_t end) {
     Tensor rows = y.view(begin * M, {end - begin, M});
     gelu_forward(rows, h.view(begin * M, {end - begin, M}), GeluForm::kTanh);
   };
   const RangeBody after(gelu_of);
-  anabranch::gemm(h, x, w, {.transpose_b = true, .bias = &wide, .after = &after});
+  anabranch::gemm(h, x, w, {.transpose_b = true, .bias = &bias, .after = &after});
 }
 
 void column_sums(GradSink& db, const Tensor& dy) {

@@ -22,7 +22,10 @@ size_t round_up(size_t bytes) {
 
 }  // namespace
 
-Pool::~Pool() { trim(); }
+Pool::~Pool() {
+  blas_.reset();
+  trim();
+}
 
 void* Pool::allocate(size_t bytes, const char* tag) {
   const bool reuse = reuse_ == Reuse::kAlways;

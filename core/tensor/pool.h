@@ -20,6 +20,10 @@
 
 namespace anabranch {
 
+namespace cuda {
+class Blas;
+}
+
 class Pool {
  public:
   struct Usage {
@@ -43,6 +47,9 @@ class Pool {
 
   // The compute stream of the rank whose memory this is.
   [[nodiscard]] const Stream& stream() const { return stream_; }
+
+  // Matrix products on that stream, of a GPU; made when first asked for. For the rank's own thread.
+  [[nodiscard]] cuda::Blas& blas();
 
   // `bytes` of memory aligned to 64, uninitialised. `tag` says who holds it; a string literal.
   // Throws Error if memory runs out, naming what holds how much.
@@ -74,6 +81,7 @@ class Pool {
   std::unordered_map<void*, Block> live_;  // by address; never iterated on a result path
   Usage usage_;
   int64_t reserved_ = 0;
+  std::shared_ptr<cuda::Blas> blas_;  // with a workspace of this pool
 };
 
 }  // namespace anabranch

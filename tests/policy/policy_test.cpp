@@ -26,7 +26,7 @@ struct Folder {
 // Who may include whom. A path takes the rule of its longest matching folder.
 const std::map<std::string, Folder> kFolders = {
     {"core/base", {{}, {"omp.h", "spdlog/", "sys/", "unistd.h", "sched.h"}}},
-    {"core/cuda", {{"core/base"}, {"cuda"}}},
+    {"core/cuda", {{"core/base"}, {"cuda", "cublas"}}},
     {"core/tensor", {{"core/base", "core/cuda"}, {"sys/mman.h", "cuda"}}},
     {"core/autograd", {{"core/base", "core/tensor"}, {}}},
     {"core/ops",
@@ -50,10 +50,11 @@ const std::map<std::string, Folder> kFolders = {
        "signal.h"}}},
     {"tests",
      {{"core", "parallel", "data", "monitoring", "runtime", "launch"},
-      {"gtest/",   "gmock/",       "benchmark/", "nlohmann/", "hdf5.h",   "mpi.h",     "unistd.h",
-       "fcntl.h",  "sys/",         "zlib.h",     "zstd.h",    "signal.h", "poll.h",    "arpa/",
-       "netinet/", "oneapi/dnnl/", "dnnl",       "yaml-cpp/", "arrow/",   "parquet/",  "netdb.h",
-       "sched.h",  "pthread.h",    "pcre2.h",    "cuda",      "mma.h",    "sanitizer/"}}},
+      {"gtest/",   "gmock/",   "benchmark/", "nlohmann/",    "hdf5.h",    "mpi.h",
+       "unistd.h", "fcntl.h",  "sys/",       "zlib.h",       "zstd.h",    "signal.h",
+       "poll.h",   "arpa/",    "netinet/",   "oneapi/dnnl/", "dnnl",      "yaml-cpp/",
+       "arrow/",   "parquet/", "netdb.h",    "sched.h",      "pthread.h", "pcre2.h",
+       "cuda",     "cublas",   "mma.h",      "sanitizer/"}}},
 };
 
 // The files that may look at a build macro.

@@ -1,6 +1,7 @@
 #include "core/ops/gemm.h"
 
 #include "core/base/parallel_for.h"
+#include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -47,31 +48,40 @@ std::vector<double> by_hand(const Case& s, const Tensor& a, const Tensor& b, con
   return sums;
 }
 
-void run(const Case& s, DType in, DType out) {
+void run(const Case& s, DType in, DType out, const std::vector<test::TestDevice>& devices) {
   const Tensor a = test::random(s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1, in);
   const Tensor b = test::random(s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2, in);
   const Tensor bias = test::random({s.n}, 3, accumulator_of(in));
-  Tensor c = test::random({s.m, s.n}, 4, out);
-  const std::vector<double> want = by_hand(s, a, b, c, bias);
-  gemm(c, a, b, {s.transpose_a, s.transpose_b, s.accumulate, s.bias ? &bias : nullptr});
-  test::expect_near(c, want, test::op_tolerance(out),
-                    join(name_of(in), " to ", name_of(out), ", m ", s.m, " n ", s.n, " k ", s.k,
-                         s.transpose_a ? " a transposed" : "", s.transpose_b ? " b transposed" : "",
-                         s.accumulate ? " accumulate" : "", s.bias ? " bias" : ""));
+  const Tensor before = test::random({s.m, s.n}, 4, out);
+  const std::vector<double> want = by_hand(s, a, b, before, bias);
+  for (const test::TestDevice& device : devices) {
+    Tensor c = device.place(before.clone());
+    const Tensor placed = device.place(bias);
+    gemm(c, device.place(a), device.place(b),
+         {s.transpose_a, s.transpose_b, s.accumulate, s.bias ? &placed : nullptr});
+    test::expect_near(
+        c, want, test::op_tolerance(out),
+        join(device.name, ", ", name_of(in), " to ", name_of(out), ", m ", s.m, " n ", s.n, " k ",
+             s.k, s.transpose_a ? " a transposed" : "", s.transpose_b ? " b transposed" : "",
+             s.accumulate ? " accumulate" : "", s.bias ? " bias" : ""));
+  }
 }
 
 TEST(Gemm, Float64IsTheDefiningSum) {
-  for (const Case& s : cases()) run(s, DType::kF64, DType::kF64);
+  const auto devices = test::devices();
+  for (const Case& s : cases()) run(s, DType::kF64, DType::kF64, devices);
 }
 
 TEST(Gemm, FloatIsTheDefiningSum) {
-  for (const Case& s : cases()) run(s, DType::kF32, DType::kF32);
+  const auto devices = test::devices();
+  for (const Case& s : cases()) run(s, DType::kF32, DType::kF32, devices);
 }
 
-TEST(Gemm, Bf16IsTheDefiningSumRoundedOnce) {
+TEST(Gemm, Bf16IsTheDefiningSumRounded) {
+  const auto devices = test::devices();
   for (const Case& s : cases()) {
-    run(s, DType::kBF16, DType::kF32);
-    run(s, DType::kBF16, DType::kBF16);
+    run(s, DType::kBF16, DType::kF32, devices);
+    run(s, DType::kBF16, DType::kBF16, devices);
   }
 }
 
@@ -141,6 +151,11 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
   const Tensor a({2, 4}, DType::kF32), b({3, 4}, DType::kF32), half({4, 3}, DType::kBF16);
   EXPECT_THROW(gemm(c, a, b), Error);
   EXPECT_THROW(gemm(c, a, half), Error);
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
+    EXPECT_THROW(gemm(c, device.place(a), device.place(b), {.transpose_b = true}), Error);
+    EXPECT_THROW(gemm(c, a, device.place(b), {.transpose_b = true}), Error);
+  }
   EXPECT_NO_THROW(gemm(c, a, b, {.transpose_b = true}));
 }
 

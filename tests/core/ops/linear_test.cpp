@@ -2,7 +2,7 @@
 
 #include "core/base/parallel_for.h"
 #include "core/ops/gelu.h"
-#include "tests/support/tensors.h"
+#include "tests/support/op_checks.h"
 
 namespace anabranch {
 namespace {
@@ -71,39 +71,85 @@ struct Results {
   Tensor y, dx, dw, db;
 };
 
-Results run(DType type, DType bias_type, bool with_gelu, int64_t N) {
+Results run(DType type, DType bias_type, bool with_gelu, int64_t N, int64_t M = 33,
+            const test::TestDevice& device = {"cpu", nullptr}) {
   // Values that bf16 holds exactly, so that only the op's own rounding shows.
   const auto rounded = [](Shape shape, uint32_t seed) {
     return test::random(shape, seed, DType::kBF16);
   };
-  Param w = param("w", test::cast(rounded({33, 70}, 1), type));
-  Param bias = param("b", test::cast(rounded({33}, 2), bias_type));
-  Tape tape;
-  const Var x = tape.input(test::cast(rounded({N, 70}, 3), type));
-  const Var y = with_gelu ? linear_gelu(x, w, bias) : linear(x, w, &bias);
-  tape.backward(y, test::cast(rounded({N, 33}, 4), type));
-  return {y.value(), tape.take_grad(x), w.grad, bias.grad};
+  Param w = param("w", test::cast(rounded({M, 70}, 1), type));
+  Param bias = param("b", test::cast(rounded({M}, 2), bias_type));
+  const auto op = [&](const Var& x) {
+    return with_gelu ? linear_gelu(x, w, bias) : linear(x, w, &bias);
+  };
+  const test::OpRun got = test::run_op(op, test::cast(rounded({N, 70}, 3), type), {&w, &bias},
+                                       test::cast(rounded({N, M}, 4), type), device);
+  return {got.y, got.dx, got.dparams[0], got.dparams[1]};
 }
 
+void expect_near_float64(int64_t N, int64_t M, bool with_gelu, const test::TestDevice& device) {
+  const Results want = run(DType::kF64, DType::kF64, with_gelu, N, M);
+  const auto compare = [&](DType type, DType bias_type) {
+    const Results got = run(type, bias_type, with_gelu, N, M, device);
+    const test::Tolerance near = test::op_tolerance(type);
+    // A sum of N terms, each of which went through one rounding.
+    const test::Tolerance sums{near.relative, near.absolute * std::sqrt(static_cast<double>(N))};
+    test::expect_near(got.y, test::values(want.y), near, device.name + " y");
+    test::expect_near(got.dx, test::values(want.dx), near, device.name + " dx");
+    test::expect_near(got.dw, test::values(want.dw), sums, device.name + " dw");
+    test::expect_near(got.db, test::values(want.db), sums, device.name + " db");
+  };
+  compare(DType::kF32, DType::kF32);
+  compare(DType::kBF16, DType::kF32);
+  compare(DType::kBF16, DType::kBF16);
+  if (device.pool) compare(DType::kF64, DType::kF64);
+}
+
+// Of widths that whole packs of elements fit, and of one that they do not.
 TEST(Linear, LowerPrecisionIsNearFloat64) {
-  for (const bool with_gelu : {false, true}) {
-    for (const int64_t N : {1, 33, 700}) {
-      const Results want = run(DType::kF64, DType::kF64, with_gelu, N);
-      const auto compare = [&](const Results& got, DType type) {
-        const test::Tolerance near = test::op_tolerance(type);
-        // A sum of N terms, each of which went through one rounding.
-        const test::Tolerance sums{near.relative,
-                                   near.absolute * std::sqrt(static_cast<double>(N))};
-        test::expect_near(got.y, test::values(want.y), near, "y");
-        test::expect_near(got.dx, test::values(want.dx), near, "dx");
-        test::expect_near(got.dw, test::values(want.dw), sums, "dw");
-        test::expect_near(got.db, test::values(want.db), sums, "db");
-      };
-      compare(run(DType::kF32, DType::kF32, with_gelu, N), DType::kF32);
-      compare(run(DType::kBF16, DType::kF32, with_gelu, N), DType::kBF16);
-      compare(run(DType::kBF16, DType::kBF16, with_gelu, N), DType::kBF16);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const bool with_gelu : {false, true}) {
+      for (const int64_t N : {1, 33, 700}) expect_near_float64(N, 33, with_gelu, device);
+      expect_near_float64(45, 288, with_gelu, device);
     }
   }
+}
+
+TEST(Linear, NoRowsGiveZeroGradients) {
+  for (const test::TestDevice& device : test::devices()) {
+    const Results none = run(DType::kBF16, DType::kF32, true, 0, 33, device);
+    EXPECT_EQ(none.y.count() + none.dx.count(), 0);
+    EXPECT_EQ(test::values(none.db), std::vector<double>(33, 0));
+    EXPECT_EQ(test::values(none.dw), std::vector<double>(33 * 70, 0));
+  }
+}
+
+// A router: its matrix, and so its output, is wider than the activations.
+TEST(Linear, AWideMatrixBesideBf16Rows) {
+  Param w = param("w", test::random({5, 70}, 1, DType::kF32));
+  const auto op = [&](const Var& x) { return linear(x, w); };
+  const Tensor x = test::random({9, 70}, 3, DType::kBF16);
+  for (const test::TestDevice& device : test::devices()) {
+    w.value = test::cast(w.value, DType::kF32);
+    const test::OpRun got = test::run_op(op, x, {&w}, {}, device);
+    EXPECT_EQ(got.y.dtype(), DType::kF32);
+    EXPECT_EQ(got.dx.dtype(), DType::kBF16);
+    w.value = test::cast(w.value, DType::kF64);
+    const Tensor dy = test::cast(test::random(got.y.shape(), 99, DType::kF32), DType::kF64);
+    const test::OpRun want = test::run_op(op, test::cast(x, DType::kF64), {&w}, dy);
+    test::expect_near(got.y, test::values(want.y), test::op_tolerance(DType::kF32), device.name);
+    test::expect_near(got.dx, test::values(want.dx), test::op_tolerance(DType::kBF16), "dx");
+    test::expect_near(got.dparams[0], test::values(want.dparams[0]),
+                      test::op_tolerance(DType::kF32), "dw");
+  }
+}
+
+TEST(Linear, Accumulates) {
+  Param w = param("w", test::random({5, 7}, 1)), bias = param("b", test::random({5}, 2));
+  const Tensor x = test::random({33, 7}, 3);
+  test::expect_accumulates([&](const Var& v) { return linear(v, w, &bias); }, x, {&w, &bias});
+  test::expect_accumulates([&](const Var& v) { return linear_gelu(v, w, bias); }, x, {&w, &bias});
+  test::expect_accumulates([&](const Var& v) { return linear_wide(v, w); }, x, {&w});
 }
 
 TEST(Linear, GradientsOfParametersAreFloatInBf16Runs) {

@@ -1,0 +1,55 @@
+// Matrix products on the simulated GPU: the same bits in every order of its threads and work.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/ops/linear.h"
+#include "tests/cuda_sim/sim.h"
+#include "tests/support/op_checks.h"
+
+namespace anabranch {
+namespace {
+
+class SimMatrixOps : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(cuda_sim::take_fault(), ""); }
+
+  // What `run` gives in the forward order is what it gives in all of them, to the bit.
+  static void expect_same_in_every_order(const std::function<std::vector<Tensor>()>& run) {
+    const std::vector<Tensor> want = run();
+    const auto same = [&](const std::string& name) {
+      const std::vector<Tensor> got = run();
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_TRUE(test::same_bytes(got[i], want[i])) << name << ", result " << i;
+      }
+    };
+    cuda_sim::for_each_order(2, same);
+    cuda_sim::for_each_schedule(2, same);
+  }
+
+  // y, dx and the parameters' gradients of an op.
+  static void expect_op_same(const test::Op& op, const Tensor& x,
+                             const std::vector<Param*>& params) {
+    expect_same_in_every_order([&] {
+      const test::OpRun got = test::run_op(op, x, params, {}, test::devices().back());
+      std::vector<Tensor> all{got.y, got.dx};
+      all.insert(all.end(), got.dparams.begin(), got.dparams.end());
+      return all;
+    });
+  }
+};
+
+TEST_F(SimMatrixOps, Linear) {
+  for (const int64_t M : {24, 37}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      Param w = test::param("w", test::random({M, 40}, 1, type));
+      Param b = test::param("b", test::random({M}, 2, DType::kF32));
+      const Tensor x = test::random({300, 40}, 3, type);
+      expect_op_same([&](const Var& v) { return linear(v, w, &b); }, x, {&w, &b});
+      expect_op_same([&](const Var& v) { return linear_gelu(v, w, b); }, x, {&w, &b});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anabranch
