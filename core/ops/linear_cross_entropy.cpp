@@ -1,7 +1,11 @@
 #include "core/ops/linear_cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "core/base/build.h"
+#include "core/tensor/convert.h"
 
 namespace anabranch {
 namespace {
@@ -13,7 +17,7 @@ void check(const char* op, const Tensor& x, const Tensor& w, const Tensor& targe
            name_of(w.dtype()));
   AB_CHECK(targets.count() * x.dim(-1) == x.count(), "[", op, "] ", targets.count(),
            " targets for x ", x.shape());
-  AB_CHECK(x.device().is_cpu(), "[", op, "] no kernel for this device in this build");
+  if (x.device().is_cuda()) return;
   const auto* target = targets.data<int32_t>();
   for (int64_t n = 0; n < targets.count(); ++n) {
     if (target[n] < -1 || target[n] >= w.dim(0)) {
@@ -29,11 +33,32 @@ void check_softcap(const char* op, double softcap) {
 }
 
 void check_seed(const Tensor& dy) {
+  if (dy.device().is_cuda()) return;
   dispatch(dy.dtype(), [&]<class T>() {
     const auto seed = static_cast<double>(static_cast<Accumulator<T>>(*dy.data<T>()));
     AB_CHECK(seed == 1.0, "the gradient of the loss is ", seed,
              " but the gradients were made in the forward for 1: pass the factor as `scale`");
   });
+}
+
+// The scaled sum of the losses of the rows.
+Tensor sum_of_losses(const Tensor& x, const Tensor& w, const Tensor& targets, double scale,
+                     double softcap, const CrossEntropyGradients* gradients) {
+  Tensor y = x.like({1}, accumulator_of(x.dtype()), "loss");
+  if (x.device().is_cpu()) {
+    std::vector<double> losses(static_cast<size_t>(targets.count()));
+    cpu::linear_cross_entropy(losses, x, w, targets, softcap, gradients);
+    const double sum = std::accumulate(losses.begin(), losses.end(), 0.0) * scale;
+    dispatch(y.dtype(), [&]<class T>() { *y.data<T>() = T(static_cast<Accumulator<T>>(sum)); });
+    return y;
+  }
+  if constexpr (build::kCuda) {
+    Tensor losses = x.like({targets.count()}, DType::kF64, "losses");
+    cuda::linear_cross_entropy(losses, x, w, targets, softcap, gradients);
+    cuda::loss_sum(y, losses, scale);
+    return y;
+  }
+  AB_FAIL("[linear_cross_entropy] no kernel for this device in this build");
 }
 
 }  // namespace
@@ -43,19 +68,15 @@ Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double s
   check("linear_cross_entropy", x.value(), w.value, targets);
   check_softcap("linear_cross_entropy", softcap);
   Tape* tape = x.tape();
-  std::vector<double> losses(static_cast<size_t>(targets.count()));
-  Tensor dx;
+  Tensor dx, y;
   if (tape != nullptr && tape->mode() != Tape::Mode::kDry) {
     dx = x.value().like("linear_cross_entropy.dx");
     GradSink dw = tape->grad(w);
-    const cpu::CrossEntropyGradients gradients{scale, &dx, &dw};
-    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, softcap, &gradients);
+    const CrossEntropyGradients gradients{scale, &dx, &dw};
+    y = sum_of_losses(x.value(), w.value, targets, scale, softcap, &gradients);
   } else {
-    cpu::linear_cross_entropy(losses, x.value(), w.value, targets, softcap, nullptr);
+    y = sum_of_losses(x.value(), w.value, targets, scale, softcap, nullptr);
   }
-  const double sum = std::accumulate(losses.begin(), losses.end(), 0.0) * scale;
-  Tensor y = x.value().like({1}, accumulator_of(x.dtype()), "loss");
-  dispatch(y.dtype(), [&]<class T>() { *y.data<T>() = T(static_cast<Accumulator<T>>(sum)); });
   if (tape == nullptr) return y;
   return tape->record("linear_cross_entropy", y, {&w}, [x, dx](Tape& t, const Tensor& dy) {
     check_seed(dy);
@@ -70,6 +91,13 @@ void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor&
   AB_CHECK(losses.count() == targets.count() && losses.dtype() == accumulator_of(x.dtype()),
            "[token_losses] losses is ", name_of(losses.dtype()), losses.shape(), " for ",
            targets.count(), " rows");
+  if (x.device().is_cuda()) {
+    if constexpr (build::kCuda) {
+      Tensor exact = losses.like(losses.shape(), DType::kF64, "losses");
+      cuda::linear_cross_entropy(exact, x, w.value, targets, softcap, nullptr);
+      return convert(losses, exact);
+    }
+  }
   std::vector<double> sums(static_cast<size_t>(targets.count()));
   cpu::linear_cross_entropy(sums, x, w.value, targets, softcap, nullptr);
   dispatch(losses.dtype(), [&]<class T>() {
@@ -81,8 +109,15 @@ void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor&
 
 void cap_logits(Tensor& logits, double softcap) {
   check_softcap("cap_logits", softcap);
-  AB_CHECK(logits.device().is_cpu(), "[cap_logits] no kernel for this device in this build");
-  if (softcap > 0) cpu::cap_logits(logits, softcap);
+  if (softcap == 0) return;
+  if (logits.device().is_cpu()) return cpu::cap_logits(logits, softcap);
+  if constexpr (build::kCuda) return cuda::cap_logits(logits, softcap);
+  AB_FAIL("[cap_logits] no kernel for this device in this build");
+}
+
+int64_t cuda::cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums) {
+  constexpr int64_t kChunkBytes = int64_t{1} << 30U, kMinRows = 64, kMaxRows = 4096;
+  return std::min(rows, std::clamp(kChunkBytes / (vocabulary * size_of(sums)), kMinRows, kMaxRows));
 }
 
 }  // namespace anabranch

@@ -27,7 +27,8 @@ namespace anabranch {
 // Writes the gradient of w during the forward, on a tape that runs backward. Keeps dx. Logits are
 // float32 (float64); in a bf16 run dl is bf16. A non-finite logit makes the loss NaN.
 // Throws Error (data) on a target out of range, naming its row; Error on a negative softcap; in
-// backward, Error if the gradient that arrives is not 1.
+// backward, Error if the gradient that arrives is not 1. On a GPU, where nobody waits to look, a
+// target out of range makes the loss NaN, and the gradient that arrives is taken to be 1.
 Var linear_cross_entropy(const Var& x, Param& w, const Tensor& targets, double scale,
                          double softcap = 0);
 
@@ -41,14 +42,14 @@ void token_losses(Tensor& losses, const Tensor& x, const Param& w, const Tensor&
 // type.
 void cap_logits(Tensor& logits, double softcap);
 
-namespace cpu {
-
 // Where gradients of the sum of the losses, times `scale`, go.
 struct CrossEntropyGradients {
   double scale;
   Tensor* dx;  // overwritten; null if unwanted
   GradSink* dw;
 };
+
+namespace cpu {
 
 // Rows of `rows` whose logits, of type `sums`, exist at a time.
 int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums);
@@ -61,4 +62,19 @@ void linear_cross_entropy(std::span<double> losses, const Tensor& x, const Tenso
 void cap_logits(Tensor& logits, double softcap);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// As the CPU's; more rows, because all of dw is read and written once for each piece of them.
+int64_t cross_entropy_rows(int64_t rows, int64_t vocabulary, DType sums);
+
+// The same as the CPU's; losses [N] float64.
+void linear_cross_entropy(Tensor& losses, const Tensor& x, const Tensor& w, const Tensor& targets,
+                          double softcap, const CrossEntropyGradients* gradients);
+// y[0] = scale * the sum of the losses.
+void loss_sum(Tensor& y, const Tensor& losses, double scale);
+
+void cap_logits(Tensor& logits, double softcap);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/ops/linear.h"
+#include "core/ops/linear_cross_entropy.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -48,6 +49,24 @@ TEST_F(SimMatrixOps, Linear) {
       expect_op_same([&](const Var& v) { return linear(v, w, &b); }, x, {&w, &b});
       expect_op_same([&](const Var& v) { return linear_gelu(v, w, b); }, x, {&w, &b});
     }
+  }
+}
+
+TEST_F(SimMatrixOps, LinearCrossEntropy) {
+  Tensor targets({9}, DType::kI32);
+  for (int32_t n = 0; n < 9; ++n) targets.data<int32_t>()[n] = n == 4 ? -1 : 7 * n;
+  for (const auto& [V, type] :
+       {std::pair(1500, DType::kF32), {1500, DType::kBF16}, {9000, DType::kBF16}}) {
+    Param w = test::param("w", test::random({V, 16}, 1, type));
+    const Tensor x = test::random({9, 16}, 3, type), one = test::full({1}, 1, DType::kF32);
+    expect_same_in_every_order([&] {
+      const test::TestDevice gpu = test::devices().back();
+      const auto op = [&](const Var& v) {
+        return linear_cross_entropy(v, w, gpu.place(targets), 0.5, 3);
+      };
+      const test::OpRun got = test::run_op(op, x, {&w}, one, gpu);
+      return std::vector<Tensor>{got.y, got.dx, got.dparams[0]};
+    });
   }
 }
 

@@ -7,6 +7,7 @@
 #include "core/autograd/recompute.h"
 #include "core/base/parallel_for.h"
 #include "core/ops/embedding.h"
+#include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -94,9 +95,11 @@ TEST(LinearCrossEntropy, CappedLogitsOfAnyTypeAreNearFloat64) {
     Tensor want = test::cast(raw, DType::kF64);
     cap_logits(want, 0.5);
     for (const DType type : {DType::kF32, DType::kBF16}) {
-      Tensor got = test::cast(raw, type);
-      cap_logits(got, 0.5);
-      test::expect_near(got, test::values(want), test::op_tolerance(type), "capped");
+      for (const test::TestDevice& device : test::devices()) {
+        Tensor got = device.place(test::cast(raw, type));
+        cap_logits(got, 0.5);
+        test::expect_near(got, test::values(want), test::op_tolerance(type), device.name);
+      }
     }
   }
 }
@@ -106,13 +109,15 @@ struct Results {
   Tensor dx, dw;
 };
 
-Results run(DType type, int64_t N, int64_t V, bool recomputed = false, double softcap = 0) {
-  Param w = param("w", test::cast(test::random({V, 33}, 1, DType::kBF16), type));
-  w.grad = test::full({V, 33}, 0.25, accumulator_of(type));
+Results run(DType type, int64_t N, int64_t V, bool recomputed = false, double softcap = 0,
+            const test::TestDevice& device = {"cpu", nullptr}) {
+  Param w = param("w", device.place(test::cast(test::random({V, 33}, 1, DType::kBF16), type)));
+  w.grad = device.place(test::full({V, 33}, 0.25, accumulator_of(type)));
   w.fresh = N % 2 == 0;  // both ways of the sink
   Tape tape;
-  const Var x = tape.input(test::cast(test::random({N, 33}, 2, DType::kBF16), type));
-  const Tensor targets = some_targets(N, V);
+  const Tensor rows = test::cast(test::random({N, 33}, 2, DType::kBF16), type);
+  const Var x = tape.input(device.place(rows));
+  const Tensor targets = device.place(some_targets(N, V));
   const auto loss = [&](const Var& v) {
     return linear_cross_entropy(v, w, targets, 0.125, softcap);
   };
@@ -121,17 +126,36 @@ Results run(DType type, int64_t N, int64_t V, bool recomputed = false, double so
   return {test::values(y.value())[0], tape.take_grad(x), w.grad};
 }
 
+void expect_near_float64(int64_t N, int64_t V, double softcap, const test::TestDevice& device) {
+  const Results want = run(DType::kF64, N, V, false, softcap);
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    if (type == DType::kF64 && !device.pool) continue;
+    const Results got = run(type, N, V, false, softcap, device);
+    const test::Tolerance near = test::op_tolerance(type);
+    EXPECT_NEAR(got.loss, want.loss, near.relative * want.loss + near.absolute) << device.name;
+    test::expect_near(got.dx, test::values(want.dx), near, device.name + " dx");
+    test::expect_near(got.dw, test::values(want.dw), near, device.name + " dw");
+  }
+}
+
 TEST(LinearCrossEntropy, LowerPrecisionIsNearFloat64) {
-  // Up to two chunks.
-  for (const auto& [N, softcap] : {std::pair(1, 0.0), {33, 0.0}, {1100, 0.0}, {1100, 1.5}}) {
-    const Results want = run(DType::kF64, N, 517, false, softcap);
-    for (const DType type : {DType::kF32, DType::kBF16}) {
-      const Results got = run(type, N, 517, false, softcap);
-      const test::Tolerance near = test::op_tolerance(type);
-      EXPECT_NEAR(got.loss, want.loss, near.relative * want.loss + near.absolute);
-      test::expect_near(got.dx, test::values(want.dx), near, "dx");
-      test::expect_near(got.dw, test::values(want.dw), near, "dw");
+  for (const test::TestDevice& device : test::devices()) {
+    // Up to two chunks of the CPU's.
+    for (const auto& [N, softcap] : {std::pair(1, 0.0), {33, 0.0}, {1100, 0.0}, {1100, 1.5}}) {
+      expect_near_float64(N, 517, softcap, device);
     }
+    // Many logits, two sweeps of a GPU's block and a part of one.
+    for (const double softcap : {0.0, 1.5}) expect_near_float64(3, 17001, softcap, device);
+  }
+}
+
+TEST(LinearCrossEntropy, MoreRowsThanAChunkOfAGpu) {
+  constexpr int64_t kRows = 4100, V = 33;
+  EXPECT_LT(cuda::cross_entropy_rows(kRows, V, DType::kF32), kRows);
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
+    expect_near_float64(kRows, V, 0, device);
+    expect_near_float64(0, V, 0, device);
   }
 }
 
@@ -188,35 +212,58 @@ TEST(LinearCrossEntropy, ATableTiedToTheEmbeddingGetsBothGradients) {
 
 TEST(LinearCrossEntropy, TokenLossesAreTheTermsOfTheSum) {
   for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-    Param w = param("w", test::random({33, 5}, 1, type));
-    const Tensor x = test::random({9, 5}, 2, type), targets = some_targets(9, 33);
-    Tensor losses({9}, accumulator_of(type));
-    token_losses(losses, x, w, targets);
-    double sum = 0;
-    for (const double loss : test::values(losses)) sum += loss;
-    const double y = test::values(linear_cross_entropy(x, w, targets, 1).value())[0];
-    EXPECT_NEAR(sum, y, 1e-5);
-    EXPECT_EQ(test::values(losses)[3], 0);
+    for (const test::TestDevice& device : test::devices()) {
+      Param w = param("w", device.place(test::random({33, 5}, 1, type)));
+      const Tensor x = device.place(test::random({9, 5}, 2, type));
+      const Tensor targets = device.place(some_targets(9, 33));
+      Tensor losses = device.place(Tensor({9}, accumulator_of(type)));
+      token_losses(losses, x, w, targets);
+      double sum = 0;
+      for (const double loss : test::values(losses)) sum += loss;
+      const double y = test::values(linear_cross_entropy(x, w, targets, 1).value())[0];
+      EXPECT_NEAR(sum, y, 1e-5) << device.name;
+      EXPECT_EQ(test::values(losses)[3], 0);
+    }
   }
 }
 
 TEST(LinearCrossEntropy, LargeLogitsDoNotOverflow) {
-  Param w = param("w", Tensor::of<float>({2, 1}, {1, -1}));
-  const Tensor x = Tensor::of<float>({1, 1}, {3000}), targets = Tensor::of<int32_t>({1}, {1});
-  EXPECT_EQ(test::values(linear_cross_entropy(x, w, targets, 1).value())[0], 6000);
+  for (const test::TestDevice& device : test::devices()) {
+    Param w = param("w", device.place(Tensor::of<float>({2, 1}, {1, -1})));
+    const Tensor x = device.place(Tensor::of<float>({1, 1}, {3000}));
+    const Tensor targets = device.place(Tensor::of<int32_t>({1}, {1}));
+    EXPECT_EQ(test::values(linear_cross_entropy(x, w, targets, 1).value())[0], 6000);
+  }
+}
+
+void expect_nan_of(float bad, const test::TestDevice& device) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    Param w = param("w", device.place(test::random({70, 3}, 1, type)));
+    const Tensor x = device.place(test::cast(Tensor::of<float>({1, 3}, {0, bad, 0}), type));
+    const Tensor targets = device.place(Tensor::of<int32_t>({1}, {5}));
+    for (const double softcap : {0.0, 15.0}) {
+      const Var y = linear_cross_entropy(x, w, targets, 1, softcap);
+      EXPECT_TRUE(std::isnan(test::values(y.value())[0]))
+          << device.name << " " << name_of(type) << " " << bad;
+    }
+  }
 }
 
 TEST(LinearCrossEntropy, NonFiniteInputMakesTheLossNaN) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
-      Param w = param("w", test::random({70, 3}, 1, type));
-      const Tensor x = test::cast(Tensor::of<float>({1, 3}, {0, bad, 0}), type);
-      const Tensor targets = Tensor::of<int32_t>({1}, {5});
-      for (const double softcap : {0.0, 15.0}) {
-        const Var y = linear_cross_entropy(x, w, targets, 1, softcap);
-        EXPECT_TRUE(std::isnan(test::values(y.value())[0])) << name_of(type) << " " << bad;
-      }
+  for (const test::TestDevice& device : test::devices()) {
+    expect_nan_of(std::numeric_limits<float>::quiet_NaN(), device);
+    expect_nan_of(std::numeric_limits<float>::infinity(), device);
+  }
+}
+
+TEST(LinearCrossEntropy, ABadTargetOfAGpuMakesTheLossNaN) {
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
+    Param w = param("w", device.place(test::random({3, 5}, 1)));
+    const Tensor x = device.place(test::random({2, 5}, 2));
+    for (const int32_t bad : {3, -2}) {
+      const Tensor targets = device.place(Tensor::of<int32_t>({2}, {0, bad}));
+      EXPECT_TRUE(std::isnan(test::values(linear_cross_entropy(x, w, targets, 1).value())[0]));
     }
   }
 }
