@@ -4,7 +4,7 @@
 //
 // Sums are float whatever the type (double for float64). A group may be empty (its dw is zero), or
 // have all rows. y and dx of a row do not depend on the other rows, nor anything on the number of
-// threads.
+// threads. A GPU reads the groups' offsets itself, so that nobody need wait for them.
 #pragma once
 
 #include "core/autograd/tape.h"
@@ -30,4 +30,13 @@ void grouped_linear_weight_backward(GradSink& dw, const Tensor& dy, const Tensor
                                     const Groups& groups);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void grouped_linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Groups& groups);
+void grouped_linear_backward(GradSink& dx, const Tensor& dy, const Tensor& w, const Groups& groups);
+void grouped_linear_weight_backward(GradSink& dw, const Tensor& dy, const Tensor& x,
+                                    const Groups& groups);
+
+}  // namespace cuda
 }  // namespace anabranch

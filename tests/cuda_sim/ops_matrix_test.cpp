@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/grouped_linear.h"
 #include "core/ops/linear.h"
 #include "core/ops/linear_cross_entropy.h"
 #include "tests/cuda_sim/sim.h"
@@ -67,6 +68,16 @@ TEST_F(SimMatrixOps, LinearCrossEntropy) {
       const test::OpRun got = test::run_op(op, x, {&w}, one, gpu);
       return std::vector<Tensor>{got.y, got.dx, got.dparams[0]};
     });
+  }
+}
+
+TEST_F(SimMatrixOps, GroupedLinear) {
+  const Groups groups{{0, 130, 130, 137}};
+  for (const auto& [M, type] :
+       {std::pair(24, DType::kF32), {24, DType::kBF16}, {37, DType::kBF16}}) {
+    Param w = test::param("w", test::random({3, M, 104}, 1, type));
+    expect_op_same([&](const Var& v) { return grouped_linear(v, w, groups); },
+                   test::random({137, 104}, 3, type), {&w});
   }
 }
 

@@ -39,28 +39,97 @@ struct Results {
   Tensor y, dx, dw;
 };
 
-Results run(DType type, const Groups& groups, int64_t width) {
+// From `width` elements of a row to `out`. If `hidden`, only the GPU knows the groups.
+Results run(DType type, const Groups& groups, int64_t width, int64_t out = 33,
+            const test::TestDevice& device = {"cpu", nullptr}, bool hidden = false) {
   const int64_t S = groups.rows(), E = groups.count();
-  Param w = param("w", test::cast(test::random({E, 33, width}, 1, DType::kBF16), type));
-  Tape tape;
-  const Var x = tape.input(test::cast(test::random({S, width}, 2, DType::kBF16), type));
-  const Var y = grouped_linear(x, w, groups);
-  tape.backward(y, test::cast(test::random({S, 33}, 3, DType::kBF16), type));
-  return {y.value(), tape.take_grad(x), w.grad};
+  Param w = param("w", test::cast(test::random({E, out, width}, 1, DType::kBF16), type));
+  Groups there = groups;
+  if (hidden) {
+    there.on_device = device.place(Tensor::of<int64_t>({E + 1}, groups.offsets));
+    there.offsets.clear();
+    there.row_bound = S;
+  }
+  const auto op = [&](const Var& x) { return grouped_linear(x, w, there); };
+  const Tensor x = test::cast(test::random({S, width}, 2, DType::kBF16), type),
+               dy = test::cast(test::random({S, out}, 3, DType::kBF16), type);
+  const test::OpRun got = test::run_op(op, x, {&w}, dy, device);
+  return {got.y, got.dx, got.dparams[0]};
+}
+
+void expect_near_float64(const Groups& groups, int64_t width, int64_t out,
+                         const test::TestDevice& device) {
+  const Results want = run(DType::kF64, groups, width, out);
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+    if (type == DType::kF64 && !device.pool) continue;
+    const Results got = run(type, groups, width, out, device);
+    const test::Tolerance near = test::op_tolerance(type);
+    const test::Tolerance sums{near.relative, near.absolute * 27};  // sqrt of 700 roundings
+    test::expect_near(got.y, test::values(want.y), near, device.name + " y");
+    test::expect_near(got.dx, test::values(want.dx), near, device.name + " dx");
+    test::expect_near(got.dw, test::values(want.dw), sums, device.name + " dw");
+    EXPECT_EQ(got.dw.dtype(), accumulator_of(type));
+    EXPECT_EQ(got.dx.dtype(), type);
+  }
 }
 
 TEST(GroupedLinear, LowerPrecisionIsNearFloat64) {
-  for (const Groups& groups : {kGroups, Groups{{0, 0, 700}}, Groups{{0, 0, 0, 0, 1}}}) {
-    const Results want = run(DType::kF64, groups, 70);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const Groups& groups : {kGroups, Groups{{0, 0, 700}}, Groups{{0, 0, 0, 0, 1}}}) {
+      expect_near_float64(groups, 70, 33, device);
+    }
+    // Of whole packs of elements, and more than a tile each way.
+    expect_near_float64({{0, 130, 130, 200, 461}}, 200, 264, device);
+  }
+}
+
+// More groups than a warp has lanes or a launch carries.
+TEST(GroupedLinear, ManyGroups) {
+  std::vector<int64_t> offsets{0};
+  for (int64_t e = 0; e < 150; ++e) offsets.push_back(offsets.back() + (e * 7) % 5);
+  for (const test::TestDevice& device : test::devices()) {
+    expect_near_float64({offsets}, 24, 16, device);
+  }
+}
+
+TEST(GroupedLinear, OffsetsThatOnlyTheGpuKnows) {
+  const Groups groups{{0, 3, 3, 90, 91}};
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
     for (const DType type : {DType::kF32, DType::kBF16}) {
-      const Results got = run(type, groups, 70);
-      const test::Tolerance near = test::op_tolerance(type);
-      const test::Tolerance sums{near.relative, near.absolute * 27};  // sqrt of 700 roundings
-      test::expect_near(got.y, test::values(want.y), near, "y");
-      test::expect_near(got.dx, test::values(want.dx), near, "dx");
-      test::expect_near(got.dw, test::values(want.dw), sums, "dw");
-      EXPECT_EQ(got.dw.dtype(), DType::kF32);
-      EXPECT_EQ(got.dx.dtype(), type);
+      const Results got = run(type, groups, 40, 24, device, true);
+      const Results want = run(type, groups, 40, 24, device);
+      EXPECT_TRUE(test::same_bytes(got.y, want.y));
+      EXPECT_TRUE(test::same_bytes(got.dx, want.dx));
+      EXPECT_TRUE(test::same_bytes(got.dw, want.dw));
+    }
+  }
+}
+
+// Of rows behind the last group nothing reaches a result, whatever they hold.
+TEST(GroupedLinear, RowsBehindTheLastGroupDoNotCount) {
+  constexpr int64_t kRows = 70, kUsed = 50, kWidth = 40, kOut = 24;
+  for (const test::TestDevice& device : test::devices()) {
+    if (!device.pool) continue;
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      Tensor x = test::random({kRows, kWidth}, 2, type), dy = test::random({kRows, kOut}, 3, type);
+      for (Tensor* t : {&x, &dy}) {
+        const int64_t n = t->dim(1);
+        t->view(kUsed * n, {kRows - kUsed, n})
+            .copy_from(test::full({kRows - kUsed, n}, std::nan(""), type));
+      }
+      Param w = param("w", test::random({2, kOut, kWidth}, 1, type));
+      Groups groups{{}};
+      groups.on_device = device.place(Tensor::of<int64_t>({3}, {0, 20, kUsed}));
+      groups.row_bound = kRows;
+      const auto op = [&](const Var& v) { return grouped_linear(v, w, groups); };
+      const test::OpRun got = test::run_op(op, x, {&w}, dy, device);
+      const auto few = [&](const Var& v) { return grouped_linear(v, w, {{0, 20, kUsed}}); };
+      const test::OpRun want =
+          test::run_op(few, x.view(0, {kUsed, kWidth}), {&w}, dy.view(0, {kUsed, kOut}), device);
+      EXPECT_TRUE(test::same_bytes(got.y.view(0, {kUsed, kOut}), want.y));
+      EXPECT_TRUE(test::same_bytes(got.dx.view(0, {kUsed, kWidth}), want.dx));
+      EXPECT_TRUE(test::same_bytes(got.dparams[0], want.dparams[0]));
     }
   }
 }
@@ -106,31 +175,45 @@ struct Part {
     return part;
   }
 
-  [[nodiscard]] Results run(int64_t begin, int64_t end, int64_t before) const {
+  [[nodiscard]] Results run(int64_t begin, int64_t end, int64_t before,
+                            const test::TestDevice& device) const {
     const int64_t all = before + end - begin;
     const auto op = [&](const Var& v) { return grouped_linear(v, w, {{0, before, all}}); };
     const test::OpRun got =
-        test::run_op(op, cut(x, begin, end, before), {&w}, cut(dy, begin, end, before));
+        test::run_op(op, cut(x, begin, end, before), {&w}, cut(dy, begin, end, before), device);
     return {rows(got.y, before, all).clone(), rows(got.dx, before, all).clone(), {}};
   }
 };
 
+void expect_no_neighbours(const Part& part, const std::vector<std::pair<int64_t, int64_t>>& rows,
+                          const test::TestDevice& device) {
+  const Results whole = part.run(0, part.x.dim(0), 0, device);
+  for (const auto& [begin, end] : rows) {
+    for (const int64_t before : {0, 1, 40}) {
+      const Results got = part.run(begin, end, before, device);
+      EXPECT_TRUE(test::same_bytes(got.y, part.rows(whole.y, begin, end)))
+          << begin << " to " << end << " " << name_of(part.x.dtype()) << device.name;
+      EXPECT_TRUE(test::same_bytes(got.dx, part.rows(whole.dx, begin, end)))
+          << begin << " to " << end << " " << name_of(part.x.dtype()) << device.name;
+    }
+  }
+}
+
 TEST(GroupedLinear, ARowDoesNotDependOnItsNeighbours) {
-  constexpr int64_t kRows = 1100, kWidth = 1000, kOut = 1152;  // sums that oneDNN cuts by the shape
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
-    Param w = param("w", test::random({2, kOut, kWidth}, 1, type));
-    const Part part{test::random({kRows, kWidth}, 2, type), test::random({kRows, kOut}, 3, type),
-                    w};
-    const Results whole = part.run(0, kRows, 0);
-    for (const auto& [begin, end] :
-         {std::pair(0, 1), {7, 8}, {1099, 1100}, {5, 20}, {5, 22}, {300, 400}, {3, 1060}}) {
-      for (const int64_t before : {0, 1, 40}) {
-        const Results got = part.run(begin, end, before);
-        EXPECT_TRUE(test::same_bytes(got.y, part.rows(whole.y, begin, end)))
-            << begin << " to " << end << " " << name_of(type);
-        EXPECT_TRUE(test::same_bytes(got.dx, part.rows(whole.dx, begin, end)))
-            << begin << " to " << end << " " << name_of(type);
-      }
+    {
+      // Sums that oneDNN cuts by the shape.
+      constexpr int64_t kRows = 1100, kWidth = 1000, kOut = 1152;
+      Param w = param("w", test::random({2, kOut, kWidth}, 1, type));
+      expect_no_neighbours(
+          {test::random({kRows, kWidth}, 2, type), test::random({kRows, kOut}, 3, type), w},
+          {{0, 1}, {7, 8}, {1099, 1100}, {5, 20}, {5, 22}, {300, 400}, {3, 1060}},
+          {"cpu", nullptr});
+    }
+    for (const test::TestDevice& device : test::devices()) {
+      Param w = param("w", test::random({2, 40, 72}, 1, type));
+      expect_no_neighbours({test::random({150, 72}, 2, type), test::random({150, 40}, 3, type), w},
+                           {{0, 1}, {149, 150}, {5, 22}, {3, 140}}, device);
     }
   }
 }
@@ -151,9 +234,11 @@ TEST(GroupedLinear, FewRowsAccumulate) {
 }
 
 TEST(GroupedLinear, NoRowsAtAll) {
-  const Results got = run(DType::kF32, {{0, 0, 0}}, 70);
-  EXPECT_EQ(got.y.shape(), (Shape{0, 33}));
-  EXPECT_EQ(test::values(got.dw), std::vector<double>(2 * 33 * 70, 0.0));
+  for (const test::TestDevice& device : test::devices()) {
+    const Results got = run(DType::kF32, {{0, 0, 0}}, 70, 33, device);
+    EXPECT_EQ(got.y.shape(), (Shape{0, 33}));
+    EXPECT_EQ(test::values(got.dw), std::vector<double>(2 * 33 * 70, 0.0));
+  }
 }
 
 TEST(GroupedLinear, RefusesWhatDoesNotFit) {
