@@ -20,16 +20,24 @@ namespace anabranch {
 // Keeps f, v and r. Throws Error if shapes or types do not fit.
 Var adaptive_gate(const Var& f, const Var& v, const Var& r);
 
-namespace cpu {
-
 // Each is empty if unwanted.
 struct AdaptiveGradients {
   Tensor df, dv, dr;
 };
+
+namespace cpu {
 
 void adaptive_gate_forward(Tensor& y, const Tensor& f, const Tensor& v, const Tensor& r);
 void adaptive_gate_backward(AdaptiveGradients& to, const Tensor& dy, const Tensor& f,
                             const Tensor& v, const Tensor& r);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void adaptive_gate_forward(Tensor& y, const Tensor& f, const Tensor& v, const Tensor& r);
+void adaptive_gate_backward(AdaptiveGradients& to, const Tensor& dy, const Tensor& f,
+                            const Tensor& v, const Tensor& r);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -1,18 +1,24 @@
 #include "core/ops/fold_streams.h"
 
-namespace anabranch {
+#include "core/base/build.h"
 
+namespace anabranch {
 namespace {
 
+void run(Tensor& to, const Tensor& from, int64_t streams, bool back) {
+  if (from.device().is_cpu()) return cpu::fold_streams(to, from, streams, back);
+  if constexpr (build::kCuda) return cuda::fold_streams(to, from, streams, back);
+  AB_FAIL("[fold_streams] no kernel for this device in this build");
+}
+
 Var turned(const char* op, const Var& x, const Shape& shape, int64_t streams, bool back) {
-  AB_CHECK(x.value().device().is_cpu(), "[", op, "] no kernel for this device in this build");
   Tensor y = x.value().like(shape, x.dtype(), op);
-  cpu::fold_streams(y, x.value(), streams, back);
+  run(y, x.value(), streams, back);
   if (x.tape() == nullptr) return y;
   return x.tape()->record(op, y, {}, [x, streams, back](Tape& t, const Tensor& dy) {
     if (!t.wants(x)) return;
     Tensor dx = x.value().like("gradient");
-    cpu::fold_streams(dx, dy, streams, !back);
+    run(dx, dy, streams, !back);
     t.give(x, dx);
   });
 }

@@ -22,4 +22,10 @@ namespace cpu {
 void fold_streams(Tensor& to, const Tensor& from, int64_t streams, bool back);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void fold_streams(Tensor& to, const Tensor& from, int64_t streams, bool back);
+
+}  // namespace cuda
 }  // namespace anabranch

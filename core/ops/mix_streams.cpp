@@ -1,18 +1,32 @@
 #include "core/ops/mix_streams.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
+void forward(Tensor& y, const Tensor& h, const Tensor& a, double smoothing) {
+  if (h.device().is_cpu()) return cpu::mix_streams_forward(y, h, a, smoothing);
+  if constexpr (build::kCuda) return cuda::mix_streams_forward(y, h, a, smoothing);
+  AB_FAIL("[mix_streams] no kernel for this device in this build");
+}
+
+void backward(Tensor& dh, Tensor& da, const Tensor& dy, const Tensor& h, const Tensor& a,
+              double smoothing) {
+  if (h.device().is_cpu()) return cpu::mix_streams_backward(dh, da, dy, h, a, smoothing);
+  if constexpr (build::kCuda) return cuda::mix_streams_backward(dh, da, dy, h, a, smoothing);
+  AB_FAIL("[mix_streams] no kernel for this device in this build");
+}
+
 Var mix(const Var& h, const Var& a, int64_t streams, double smoothing) {
-  AB_CHECK(h.value().device().is_cpu(), "[mix_streams] no kernel for this device in this build");
   Tensor y = h.value().like({h.dim(0), h.dim(1) / streams}, h.dtype(), "mix_streams");
-  cpu::mix_streams_forward(y, h.value(), a.value(), smoothing);
+  forward(y, h.value(), a.value(), smoothing);
   Tape* tape = tape_of(h, a);
   if (tape == nullptr) return y;
   return tape->record("mix_streams", y, {}, [h, a, smoothing](Tape& t, const Tensor& dy) {
     Tensor dh = h.value().like("gradient");
     Tensor da = t.wants(a) ? a.value().like("gradient") : Tensor();
-    cpu::mix_streams_backward(dh, da, dy, h.value(), a.value(), smoothing);
+    backward(dh, da, dy, h.value(), a.value(), smoothing);
     t.give(h, dh);
     t.give(a, da);
   });

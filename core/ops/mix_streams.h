@@ -31,4 +31,12 @@ void mix_streams_backward(Tensor& dh, Tensor& da, const Tensor& dy, const Tensor
                           const Tensor& a, double smoothing);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void mix_streams_forward(Tensor& y, const Tensor& h, const Tensor& a, double smoothing);
+void mix_streams_backward(Tensor& dh, Tensor& da, const Tensor& dy, const Tensor& h,
+                          const Tensor& a, double smoothing);
+
+}  // namespace cuda
 }  // namespace anabranch

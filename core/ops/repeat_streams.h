@@ -17,8 +17,16 @@ Var repeat_streams(const Var& x, int64_t streams);
 
 namespace cpu {
 
+void repeat_streams(Tensor& y, const Tensor& x);
 // dx = the sum of the streams of dy.
 void sum_streams(Tensor& dx, const Tensor& dy);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void repeat_streams(Tensor& y, const Tensor& x);
+void sum_streams(Tensor& dx, const Tensor& dy);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -3,6 +3,10 @@
 
 namespace anabranch::cpu {
 
+void repeat_streams(Tensor& y, const Tensor& x) {
+  for (int64_t at = 0; at < y.count(); at += x.count()) y.view(at, x.shape()).copy_from(x);
+}
+
 void sum_streams(Tensor& dx, const Tensor& dy) {
   const int64_t count = dx.count(), streams = dy.count() / std::max<int64_t>(count, 1);
   dispatch(dx.dtype(), [&]<class T>() {

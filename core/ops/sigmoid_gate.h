@@ -19,4 +19,12 @@ void sigmoid_gate_backward(Tensor& da, Tensor& db, const Tensor& dy, const Tenso
                            const Tensor& b);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void sigmoid_gate_forward(Tensor& y, const Tensor& a, const Tensor& b);
+void sigmoid_gate_backward(Tensor& da, Tensor& db, const Tensor& dy, const Tensor& a,
+                           const Tensor& b);
+
+}  // namespace cuda
 }  // namespace anabranch

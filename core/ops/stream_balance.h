@@ -23,10 +23,16 @@ Var stream_balance(const Var& g, int64_t sequences);
 
 namespace cpu {
 
-// Writes p [sequences, N] and returns L.
-double stream_balance_forward(Tensor& p, const Tensor& g);
-// `seed` is the gradient of L.
-void stream_balance_backward(GradSink& dg, double seed, const Tensor& p);
+// Writes L and p [sequences, N] of float64.
+void stream_balance_forward(Tensor& loss, Tensor& p, const Tensor& g);
+void stream_balance_backward(GradSink& dg, const Tensor& dloss, const Tensor& p);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void stream_balance_forward(Tensor& loss, Tensor& p, const Tensor& g);
+void stream_balance_backward(GradSink& dg, const Tensor& dloss, const Tensor& p);
+
+}  // namespace cuda
 }  // namespace anabranch

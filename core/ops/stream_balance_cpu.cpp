@@ -1,9 +1,10 @@
 #include "core/base/parallel_for.h"
 #include "core/ops/stream_balance.h"
+#include "core/tensor/element.h"
 
 namespace anabranch::cpu {
 
-double stream_balance_forward(Tensor& p, const Tensor& g) {
+void stream_balance_forward(Tensor& loss, Tensor& p, const Tensor& g) {
   const int64_t sequences = p.dim(0), N = p.dim(1), T = g.dim(0) / sequences;
   double* loads = p.data<double>();
   dispatch(g.dtype(), [&]<class E>() {
@@ -23,12 +24,13 @@ double stream_balance_forward(Tensor& p, const Tensor& g) {
   });
   double sum = 0;
   for (const double load : p.span<double>()) sum += load * load;
-  return static_cast<double>(N) * sum / static_cast<double>(sequences);
+  set_element(loss, static_cast<double>(N) * sum / static_cast<double>(sequences));
 }
 
-void stream_balance_backward(GradSink& dg, double seed, const Tensor& p) {
+void stream_balance_backward(GradSink& dg, const Tensor& dloss, const Tensor& p) {
   const int64_t sequences = p.dim(0), N = p.dim(1), T = dg.out.dim(0) / sequences;
-  const double factor = seed * 2 * static_cast<double>(N) / static_cast<double>(T * sequences);
+  const double factor =
+      element(dloss) * 2 * static_cast<double>(N) / static_cast<double>(T * sequences);
   const double* loads = p.data<double>();
   const bool add = dg.accumulate;
   dispatch(dg.out.dtype(), [&]<class E>() {

@@ -59,4 +59,11 @@ bool aligned_for_packs(Pointers... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
+// Calls f.template operator()<kN>() with the elements of T that a kernel takes at a time.
+template <class T, class F>
+void with_packs(bool packs, const F& f) {
+  if (packs) return f.template operator()<kPack<T>>();
+  f.template operator()<1>();
+}
+
 }  // namespace anabranch::cuda

@@ -1,10 +1,13 @@
 #include "core/ops/adaptive_gate.h"
 
 #include "core/ops/sigmoid_gate.h"
-#include "tests/support/op_checks.h"
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
+
+// A constant in the memory that x is in.
+Var beside(const Var& x, const Tensor& t) { return t.copy_in(x.value().pool()); }
 
 TEST(AdaptiveGate, IsTheEquationByHand) {
   // sens = 1.5, bias = 0.6, mag = 0.5 and v so that the sigmoid is 3/4.
@@ -29,21 +32,29 @@ TEST(AdaptiveGate, GradientsAreThoseOfDifferences) {
 
 TEST(AdaptiveGate, Accumulates) {
   const Tensor r = test::random({4, 3}, 3);
-  test::expect_accumulates([&](const Var& x) { return adaptive_gate(x, x, r); },
+  test::expect_accumulates([&](const Var& x) { return adaptive_gate(x, x, beside(x, r)); },
                            test::random({4, 9}, 1), {});
 }
 
 TEST(AdaptiveGate, TypesAgree) {
-  const auto op = [](const Var& x) {
-    return adaptive_gate(x, x, test::random({5, 3}, 3, accumulator_of(x.dtype())));
-  };
-  // The scales are floats in every run.
+  const Tensor r = test::random({5, 3}, 3, DType::kF32);  // of such values in every run
   test::expect_types_agree(
       [&](const Var& x) {
-        const Tensor r = test::random({5, 3}, 3, DType::kF32);
-        return x.dtype() == DType::kF64 ? adaptive_gate(x, x, test::cast(r, DType::kF64)) : op(x);
+        return adaptive_gate(x, x, beside(x, test::cast(r, accumulator_of(x.dtype()))));
       },
       test::random({5, 133}, 1), {});
+}
+
+TEST(AdaptiveGate, DevicesAgree) {
+  const auto op = [](const std::vector<Var>& x) { return adaptive_gate(x[0], x[1], x[2]); };
+  for (const DType type : test::kFloating) {
+    for (const int64_t n : {133, 304}) {
+      test::expect_devices_agree(op,
+                                 {test::random({9, n}, 1, type), test::random({9, n}, 2, type),
+                                  test::random({9, 3}, 3, accumulator_of(type))},
+                                 {}, type);
+    }
+  }
 }
 
 TEST(AdaptiveGate, RefusesWhatDoesNotFit) {

@@ -25,7 +25,14 @@ TEST(FoldStreams, UnfoldingTurnsBack) {
                          {});
 }
 
-TEST(FoldStreams, TypesAgree) { test::expect_types_agree(op, test::random({6, 5}, 1), {}); }
+TEST(FoldStreams, TypesAgree) {
+  const auto back = [](const Var& x) { return unfold_streams(x, 3); };
+  for (const int64_t n : {5, 24, 312}) {
+    test::expect_types_agree(op, test::random({6, n}, 1), {});
+    test::expect_types_agree(back, test::random({7, 3 * n}, 1), {});
+  }
+  test::expect_types_agree(op, test::random({0, 5}, 1), {});
+}
 
 TEST(FoldStreams, Accumulates) { test::expect_accumulates(op, test::random({6, 3}, 1), {}); }
 

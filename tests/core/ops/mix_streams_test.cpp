@@ -1,6 +1,6 @@
 #include "core/ops/mix_streams.h"
 
-#include "tests/support/op_checks.h"
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
@@ -24,6 +24,20 @@ TEST(MixStreams, GradientsAreThoseOfDifferences) {
 Var mean(const Var& h) { return mean_streams(h, 3); }
 
 TEST(MixStreams, TypesAgree) { test::expect_types_agree(mean, test::random({4, 60}, 1), {}); }
+
+TEST(MixStreams, DevicesAgree) {
+  const auto mix = [](const std::vector<Var>& x) { return mix_streams(x[0], x[1], 0.1); };
+  for (const DType type : test::kFloating) {
+    for (const int64_t streams : {1, 4, 7}) {
+      for (const int64_t width : {5, 312}) {
+        test::expect_devices_agree(mix,
+                                   {test::random({11, streams * width}, 1, type),
+                                    test::random({11, streams}, 2, accumulator_of(type))},
+                                   {}, type);
+      }
+    }
+  }
+}
 
 TEST(MixStreams, Accumulates) { test::expect_accumulates(mean, test::random({4, 15}, 1), {}); }
 

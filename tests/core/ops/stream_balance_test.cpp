@@ -1,6 +1,6 @@
 #include "core/ops/stream_balance.h"
 
-#include "tests/support/op_checks.h"
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
@@ -23,6 +23,18 @@ TEST(StreamBalance, GradientsAreThoseOfDifferences) {
   for (const int64_t sequences : {1, 2, 3}) {
     test::expect_gradients([&](const Var& g) { return stream_balance(g, sequences); },
                            test::random({6, 3}, 1), {});
+  }
+}
+
+TEST(StreamBalance, DevicesAgree) {
+  for (const DType type : {DType::kF32, DType::kF64}) {
+    for (const int64_t streams : {1, 3, 64, 300}) {
+      for (const int64_t sequences : {1, 5}) {
+        test::expect_devices_agree(
+            [&](const std::vector<Var>& x) { return stream_balance(x[0], sequences); },
+            {test::random({5 * 130, streams}, 1, type)}, {}, type);
+      }
+    }
   }
 }
 

@@ -1,0 +1,118 @@
+#include "core/ops/mix_streams.h"
+#include "core/tensor/rows.cuh"
+
+namespace anabranch::cuda {
+namespace {
+
+constexpr int kTogether = 4;  // streams for which a row of dy is read once
+
+// q_p = kept a_p + added, or 1 / P where a is null.
+template <class A>
+struct Weights {
+  const A* a;  // [rows, P]
+  int64_t streams;
+  A kept, added;
+
+  Weights(const Tensor& given, int64_t P, double smoothing)
+      : a(given.empty() ? nullptr : given.device_data<A>()),
+        streams(P),
+        kept(A(1) - A(smoothing)),
+        added((given.empty() ? A(1) : A(smoothing)) / A(P)) {}
+
+  __device__ A at(int64_t row, int64_t p) const {
+    return a != nullptr ? kept * a[row * streams + p] + added : added;
+  }
+};
+
+template <class T, int kN>
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    mix_kernel(T* y, const T* h, Weights<Accumulator<T>> q, int64_t rows, int64_t width) {
+  const int64_t row = warp_row();
+  if (row >= rows) return;
+  for (int64_t c = lane_column<kN>(); c < width; c += kWarp * kN) {
+    Accumulator<T> sums[kN] = {};
+    for (int64_t p = 0; p < q.streams; ++p) {
+      const Accumulator<T> weight = q.at(row, p);
+      const Pack<T, kN> x = load<kN>(h + (row * q.streams + p) * width + c);
+      for (int i = 0; i < kN; ++i) sums[i] += weight * wide(x.v[i]);
+    }
+    Pack<T, kN> sum;
+    for (int i = 0; i < kN; ++i) sum.v[i] = narrow<T>(sums[i]);
+    store(y + row * width + c, sum);
+  }
+}
+
+template <class T>
+struct Backward {
+  T* dh;
+  Accumulator<T>* da;  // null if unwanted: then h is not read
+  const T *dy, *h;
+  Weights<Accumulator<T>> q;
+  int64_t rows, width;
+};
+
+template <class T, int kN>
+__global__ void __launch_bounds__(kRowWarps* kWarp) mix_backward_kernel(Backward<T> k) {
+  using A = Accumulator<T>;
+  const int64_t row = warp_row(), streams = k.q.streams;
+  if (row >= k.rows) return;
+  for (int64_t first = 0; first < streams; first += kTogether) {
+    A dots[kTogether] = {}, weights[kTogether] = {};
+    for (int j = 0; j < kTogether; ++j) {
+      if (first + j < streams) weights[j] = k.q.at(row, first + j);
+    }
+    for (int64_t c = lane_column<kN>(); c < k.width; c += kWarp * kN) {
+      const Pack<T, kN> dy = load<kN>(k.dy + row * k.width + c);
+      for (int j = 0; j < kTogether; ++j) {
+        if (first + j >= streams) continue;
+        const int64_t at = (row * streams + first + j) * k.width + c;
+        Pack<T, kN> dh;
+        for (int i = 0; i < kN; ++i) dh.v[i] = narrow<T>(weights[j] * wide(dy.v[i]));
+        store(k.dh + at, dh);
+        if (k.da == nullptr) continue;
+        const Pack<T, kN> h = load<kN>(k.h + at);
+        for (int i = 0; i < kN; ++i) dots[j] += wide(dy.v[i]) * wide(h.v[i]);
+      }
+    }
+    if (k.da == nullptr) continue;
+    for (int j = 0; j < kTogether; ++j) {
+      const A dot = warp_sum(dots[j]);
+      const bool mine = static_cast<int>(threadIdx.x) % kWarp == j && first + j < streams;
+      if (mine) k.da[row * streams + first + j] = k.q.kept * dot;
+    }
+  }
+}
+
+}  // namespace
+
+void mix_streams_forward(Tensor& y, const Tensor& h, const Tensor& a, double smoothing) {
+  const int64_t rows = y.dim(0), C = y.dim(1);
+  dispatch(h.dtype(), [&]<class T>() {
+    const Weights<Accumulator<T>> q(a, h.dim(1) / C, smoothing);
+    T* to = y.device_data<T>();
+    const T* from = h.device_data<T>();
+    with_packs<T>(C % kPack<T> == 0 && aligned_for_packs(to, from), [&]<int kN>() {
+      launch<mix_kernel<T, kN>>(grid_of_rows(rows), y.stream(), to, from, q, rows, C);
+    });
+  });
+}
+
+void mix_streams_backward(Tensor& dh, Tensor& da, const Tensor& dy, const Tensor& h,
+                          const Tensor& a, double smoothing) {
+  const int64_t rows = dy.dim(0), C = dy.dim(1);
+  dispatch(h.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const Backward<T> k{dh.device_data<T>(),
+                        da.empty() ? nullptr : da.device_data<A>(),
+                        dy.device_data<T>(),
+                        h.device_data<T>(),
+                        Weights<A>(a, h.dim(1) / C, smoothing),
+                        rows,
+                        C};
+    with_packs<T>(C % kPack<T> == 0 && aligned_for_packs(k.dh, k.dy, k.h), [&]<int kN>() {
+      launch<mix_backward_kernel<T, kN>>(grid_of_rows(rows), dh.stream(), k);
+    });
+  });
+}
+
+}  // namespace anabranch::cuda
