@@ -23,10 +23,36 @@ namespace anabranch {
 std::vector<Var> altup_correct(std::span<const Var> predicted, const Var& computed, int64_t active,
                                Param& g);
 
+// Writes the corrected blocks and `difference`, xt - xh_a.
+struct AltupForward {
+  std::vector<Tensor> corrected;
+  Tensor difference;
+  std::vector<Tensor> predicted;
+  Tensor computed, g;
+  int64_t active;
+};
+
+// Writes dg, dxt and dxa, the gradient of xh_a.
+struct AltupBackward {
+  GradSink dg;
+  Tensor dxt, dxa;
+  std::span<const Tensor> dys;  // empty ones: of blocks that nothing used
+  Tensor difference, g;
+  int64_t active;
+};
+
 namespace cpu {
 
-// out = x + factor y
-void add_scaled(Tensor& out, const Tensor& x, double factor, const Tensor& y);
+void altup_correct_forward(AltupForward& op);
+void altup_correct_backward(AltupBackward& op);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// Both throw Error for more than 64 blocks.
+void altup_correct_forward(AltupForward& op);
+void altup_correct_backward(AltupBackward& op);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -1,4 +1,5 @@
 #include "core/ops/mix_streams.h"
+#include "core/tensor/elementwise.cuh"
 #include "core/tensor/rows.cuh"
 
 namespace anabranch::cuda {
@@ -24,23 +25,26 @@ struct Weights {
   }
 };
 
-template <class T, int kN>
-__global__ void __launch_bounds__(kRowWarps* kWarp)
-    mix_kernel(T* y, const T* h, Weights<Accumulator<T>> q, int64_t rows, int64_t width) {
-  const int64_t row = warp_row();
-  if (row >= rows) return;
-  for (int64_t c = lane_column<kN>(); c < width; c += kWarp * kN) {
+template <class T>
+struct Forward {
+  T* y;
+  const T* h;
+  Weights<Accumulator<T>> q;
+  int64_t width;
+
+  template <int kN>
+  __device__ void at(int64_t row, int64_t c) const {
     Accumulator<T> sums[kN] = {};
     for (int64_t p = 0; p < q.streams; ++p) {
       const Accumulator<T> weight = q.at(row, p);
       const Pack<T, kN> x = load<kN>(h + (row * q.streams + p) * width + c);
-      for (int i = 0; i < kN; ++i) sums[i] += weight * wide(x.v[i]);
+      for (int j = 0; j < kN; ++j) sums[j] += weight * wide(x.v[j]);
     }
     Pack<T, kN> sum;
-    for (int i = 0; i < kN; ++i) sum.v[i] = narrow<T>(sums[i]);
+    for (int j = 0; j < kN; ++j) sum.v[j] = narrow<T>(sums[j]);
     store(y + row * width + c, sum);
   }
-}
+};
 
 template <class T>
 struct Backward {
@@ -86,14 +90,12 @@ __global__ void __launch_bounds__(kRowWarps* kWarp) mix_backward_kernel(Backward
 }  // namespace
 
 void mix_streams_forward(Tensor& y, const Tensor& h, const Tensor& a, double smoothing) {
-  const int64_t rows = y.dim(0), C = y.dim(1);
+  const int64_t C = y.dim(1);
   dispatch(h.dtype(), [&]<class T>() {
-    const Weights<Accumulator<T>> q(a, h.dim(1) / C, smoothing);
-    T* to = y.device_data<T>();
-    const T* from = h.device_data<T>();
-    with_packs<T>(C % kPack<T> == 0 && aligned_for_packs(to, from), [&]<int kN>() {
-      launch<mix_kernel<T, kN>>(grid_of_rows(rows), y.stream(), to, from, q, rows, C);
-    });
+    const Forward<T> f{y.device_data<T>(), h.device_data<T>(),
+                       Weights<Accumulator<T>>(a, h.dim(1) / C, smoothing), C};
+    const bool packs = C % kPack<T> == 0 && aligned_for_packs(f.y, f.h);
+    each_row<kPack<T>>(f, y.dim(0), C, packs, y.stream());
   });
 }
 

@@ -55,4 +55,15 @@ void prefix_mean_step(Tensor& c, const Tensor& v, std::span<const int64_t> new_t
                       RunningMean& state, const MeanForm& form);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void prefix_mean_forward(Tensor& c, const Tensor& v, int64_t batch, const MeanForm& form,
+                         const Tensor& starts);
+void prefix_mean_backward(GradSink& dv, const Tensor& dc, int64_t batch, const MeanForm& form,
+                          const Tensor& starts);
+void prefix_mean_step(Tensor& c, const Tensor& v, std::span<const int64_t> new_tokens,
+                      RunningMean& state, const MeanForm& form);
+
+}  // namespace cuda
 }  // namespace anabranch

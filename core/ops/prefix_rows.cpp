@@ -1,6 +1,30 @@
 #include "core/ops/prefix_rows.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
+namespace {
+
+void put(Tensor& to, const Tensor& qkv, const Tensor& keys, const Tensor& values,
+         int64_t sequences) {
+  if (to.device().is_cpu()) return cpu::with_prefix(to, qkv, keys, values, sequences);
+  if constexpr (build::kCuda) return cuda::with_prefix(to, qkv, keys, values, sequences);
+  AB_FAIL("[with_prefix] no kernel for this device in this build");
+}
+
+void gradients(GradSink& dkeys, GradSink& dvalues, const Tensor& dy, int64_t sequences) {
+  if (dy.device().is_cpu()) return cpu::prefix_gradients(dkeys, dvalues, dy, sequences);
+  if constexpr (build::kCuda) return cuda::prefix_gradients(dkeys, dvalues, dy, sequences);
+  AB_FAIL("[with_prefix] no kernel for this device in this build");
+}
+
+void copy_own_rows(Tensor& to, const Tensor& from, int64_t sequences, int64_t prefix) {
+  if (to.device().is_cpu()) return cpu::copy_own_rows(to, from, sequences, prefix);
+  if constexpr (build::kCuda) return cuda::copy_own_rows(to, from, sequences, prefix);
+  AB_FAIL("[without_prefix] no kernel for this device in this build");
+}
+
+}  // namespace
 
 Var with_prefix(const Var& qkv, Param& keys, Param& values, int64_t sequences) {
   const Tensor &k = keys.value, &v = values.value;
@@ -12,19 +36,18 @@ Var with_prefix(const Var& qkv, Param& keys, Param& values, int64_t sequences) {
                qkv.dim(0) % sequences == 0 && sequences % k.dim(0) == 0,
            "[with_prefix] qkv is ", qkv.shape(), " for ", sequences, " sequences and keys ",
            k.shape());
-  AB_CHECK(k.device().is_cpu(), "[with_prefix] no kernel for this device in this build");
   const int64_t n = k.dim(1), rows = qkv.dim(0) + sequences * n;
   Tensor y = qkv.value().like({rows, qkv.dim(1)}, qkv.dtype(), "with_prefix");
-  cpu::with_prefix(y, qkv.value(), k, v, sequences);
+  put(y, qkv.value(), k, v, sequences);
   if (qkv.tape() == nullptr) return y;
   const auto back = [qkv, &keys, &values, sequences, n](Tape& t, const Tensor& dy) {
     if (t.wants(qkv)) {
       Tensor dx = dy.like(qkv.shape(), dy.dtype(), "gradient");
-      cpu::copy_own_rows(dx, dy, sequences, n);
+      copy_own_rows(dx, dy, sequences, n);
       t.give(qkv, dx);
     }
     GradSink dk = t.grad(keys), dv = t.grad(values);
-    cpu::prefix_gradients(dk, dv, dy, sequences);
+    gradients(dk, dv, dy, sequences);
   };
   return qkv.tape()->record("with_prefix", y, {&keys, &values}, back);
 }
@@ -34,14 +57,13 @@ Var without_prefix(const Var& y, int64_t sequences, int64_t prefix) {
                y.dim(0) / sequences >= prefix,
            "[without_prefix] y is ", y.shape(), " for ", sequences, " sequences behind ", prefix);
   Tensor x = y.value().like({y.dim(0) - sequences * prefix, y.dim(1)}, y.dtype(), "without_prefix");
-  cpu::copy_own_rows(x, y.value(), sequences, prefix);
+  copy_own_rows(x, y.value(), sequences, prefix);
   if (y.tape() == nullptr) return x;
   return y.tape()->record("without_prefix", x, {},
                           [y, sequences, prefix](Tape& t, const Tensor& dx) {
                             if (!t.wants(y)) return;
                             Tensor dy = y.value().like("gradient");
-                            dy.fill_zero();
-                            cpu::copy_own_rows(dy, dx, sequences, prefix);
+                            copy_own_rows(dy, dx, sequences, prefix);
                             t.give(y, dy);
                           });
 }

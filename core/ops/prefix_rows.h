@@ -32,8 +32,18 @@ void with_prefix(Tensor& to, const Tensor& qkv, const Tensor& keys, const Tensor
                  int64_t sequences);
 // The gradients of keys and values from that of the result.
 void prefix_gradients(GradSink& dkeys, GradSink& dvalues, const Tensor& dy, int64_t sequences);
-// Copies each sequence's own rows between a tensor with prefixes and one without.
+// Copies each sequence's own rows between a tensor with prefixes and one without; prefixes of `to`
+// become 0.
 void copy_own_rows(Tensor& to, const Tensor& from, int64_t sequences, int64_t prefix);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void with_prefix(Tensor& to, const Tensor& qkv, const Tensor& keys, const Tensor& values,
+                 int64_t sequences);
+void prefix_gradients(GradSink& dkeys, GradSink& dvalues, const Tensor& dy, int64_t sequences);
+void copy_own_rows(Tensor& to, const Tensor& from, int64_t sequences, int64_t prefix);
+
+}  // namespace cuda
 }  // namespace anabranch

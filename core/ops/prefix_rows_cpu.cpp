@@ -9,6 +9,7 @@ void with_prefix(Tensor& to, const Tensor& qkv, const Tensor& keys, const Tensor
                  int64_t sequences) {
   const int64_t n = keys.dim(1), C = keys.dim(2), each = sequences / keys.dim(0);
   const int64_t rows = to.dim(0) / sequences;
+  copy_own_rows(to, qkv, sequences, n);
   dispatch(to.dtype(), [&]<class T>() {
     T* out = to.data<T>();
     const T *k = keys.data<T>(), *v = values.data<T>();
@@ -16,13 +17,11 @@ void with_prefix(Tensor& to, const Tensor& qkv, const Tensor& keys, const Tensor
       for (int64_t i = begin; i < end; ++i) {
         const int64_t s = i / n, at = (s / each * n + i % n) * C;
         T* row = out + (s * rows + i % n) * 3 * C;
-        std::fill(row, row + C, T(0));
         std::copy(k + at, k + at + C, row + C);
         std::copy(v + at, v + at + C, row + 2 * C);
       }
     });
   });
-  copy_own_rows(to, qkv, sequences, n);
 }
 
 void prefix_gradients(GradSink& dkeys, GradSink& dvalues, const Tensor& dy, int64_t sequences) {
@@ -58,8 +57,10 @@ void copy_own_rows(Tensor& to, const Tensor& from, int64_t sequences, int64_t pr
     const T* in = from.data<T>();
     parallel_for(sequences, 1, [=](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; ++s) {
+        T* first = out + s * to_rows * C;
+        if (gives) first = std::fill_n(first, prefix * C, T(0));
         const T* rows = in + (s * from_rows + (gives ? 0 : prefix)) * C;
-        std::copy(rows, rows + own * C, out + (s * to_rows + (gives ? prefix : 0)) * C);
+        std::copy(rows, rows + own * C, first);
       }
     });
   });

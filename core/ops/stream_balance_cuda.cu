@@ -63,16 +63,22 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class A>
-__global__ void __launch_bounds__(kElementThreads)
-    gradient_kernel(A* dg, bool accumulate, const A* dloss, const double* p, Parts parts) {
-  const int64_t i = int64_t{blockIdx.x} * kElementThreads + threadIdx.x, N = parts.streams;
-  const int64_t rows = parts.tokens * parts.sequences;
-  if (i >= rows * N) return;
-  const double load = p[i / (N * parts.tokens) * N + i % N];
-  const A g = static_cast<A>(static_cast<double>(*dloss) * 2 * static_cast<double>(N) * load /
-                             static_cast<double>(rows));
-  dg[i] = accumulate ? dg[i] + g : g;
-}
+struct Gradient {
+  A* dg;
+  bool accumulate;
+  const A* dloss;
+  const double* p;
+  Parts parts;
+
+  template <int kN>
+  __device__ void at(int64_t i) const {
+    const int64_t N = parts.streams;
+    const double load = p[i / (N * parts.tokens) * N + i % N];
+    const A g = static_cast<A>(static_cast<double>(*dloss) * 2 * static_cast<double>(N) * load /
+                               static_cast<double>(parts.tokens * parts.sequences));
+    dg[i] = accumulate ? dg[i] + g : g;
+  }
+};
 
 // Gates are in an accumulator's type.
 template <class F>
@@ -100,9 +106,9 @@ void stream_balance_forward(Tensor& loss, Tensor& p, const Tensor& g) {
 void stream_balance_backward(GradSink& dg, const Tensor& dloss, const Tensor& p) {
   const Parts parts(dg.out.dim(0), p);
   dispatch_gates(dg.out.dtype(), [&]<class A>() {
-    launch<gradient_kernel<A>>(grid_of_elements(dg.out.count(), 1), p.stream(),
-                               dg.out.device_data<A>(), dg.accumulate, dloss.device_data<A>(),
-                               p.device_data<double>(), parts);
+    const Gradient<A> f{dg.out.device_data<A>(), dg.accumulate, dloss.device_data<A>(),
+                        p.device_data<double>(), parts};
+    each_pack<1>(f, dg.out.count(), false, p.stream());
   });
 }
 

@@ -13,13 +13,6 @@ namespace anabranch::cuda {
 
 inline constexpr int kElementThreads = 256;
 
-// For kernels of a thread for each `each_thread` of `count` elements.
-inline Grid grid_of_elements(int64_t count, int64_t each_thread) {
-  const int64_t each_block = kElementThreads * each_thread;
-  return {.blocks = dim3(static_cast<unsigned>((count + each_block - 1) / each_block)),
-          .threads = dim3(kElementThreads)};
-}
-
 // One thread, kN elements; the last thread may have fewer.
 template <int kN, class F>
 __global__ void __launch_bounds__(kElementThreads) each_pack_kernel(F f, int64_t count) {
@@ -32,7 +25,9 @@ __global__ void __launch_bounds__(kElementThreads) each_pack_kernel(F f, int64_t
 // all of them unless they may be read as `packs`. F is copied to the GPU.
 template <int kN, class F>
 void each_pack(const F& f, int64_t count, bool packs, CUstream_st* stream) {
-  const Grid grid = grid_of_elements(count, packs ? kN : 1);
+  const int64_t of_block = int64_t{kElementThreads} * (packs ? kN : 1);
+  const Grid grid{.blocks = dim3(static_cast<unsigned>((count + of_block - 1) / of_block)),
+                  .threads = dim3(kElementThreads)};
   if (packs) return launch<each_pack_kernel<kN, F>>(grid, stream, f, count);
   launch<each_pack_kernel<1, F>>(grid, stream, f, count);
 }

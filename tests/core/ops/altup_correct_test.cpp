@@ -1,7 +1,7 @@
 #include "core/ops/altup_correct.h"
 
 #include "core/ops/add.h"
-#include "tests/support/op_checks.h"
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
@@ -40,6 +40,34 @@ TEST(AltupCorrect, OfOneTensorThreeTimes) {
   };
   test::expect_gradients(op, test::random({3, 5}, 2), {&g});
   test::expect_accumulates(op, test::random({3, 5}, 2), {&g});
+}
+
+// Of K predicted blocks and a computed one: the sum of the corrected, but for `unused`.
+test::OpOfMany corrected(Param& g, int64_t active, size_t unused) {
+  return [&g, active, unused](const std::vector<Var>& x) {
+    const std::vector<Var> predicted(x.begin(), x.end() - 1);
+    const std::vector<Var> y = altup_correct(predicted, x.back(), active, g);
+    Var sum = y[unused == 0 ? 1 : 0];
+    for (size_t i = unused == 0 ? 2 : 1; i < y.size(); ++i) {
+      if (i != unused) sum = sum + y[i];
+    }
+    return sum;
+  };
+}
+
+TEST(AltupCorrect, DevicesAgree) {
+  for (const DType type : test::kFloating) {
+    for (const int64_t n : {37, 5000}) {
+      for (const int64_t blocks : {2, 3, 13}) {
+        Param g = test::param("g", test::random({blocks}, 1, accumulator_of(type)));
+        std::vector<Tensor> xs;
+        for (uint32_t i = 0; i <= blocks; ++i) xs.push_back(test::random({3, n}, 2 + i, type));
+        for (const size_t unused : {size_t{0}, size_t{1}, xs.size()}) {
+          test::expect_devices_agree(corrected(g, 1, unused), xs, {&g}, type);
+        }
+      }
+    }
+  }
 }
 
 TEST(AltupCorrect, RefusesWhatDoesNotFit) {

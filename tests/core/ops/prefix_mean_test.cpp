@@ -1,6 +1,8 @@
 #include "core/ops/prefix_mean.h"
 
-#include "tests/support/op_checks.h"
+#include <algorithm>
+
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
@@ -69,6 +71,35 @@ TEST(PrefixMean, GradientsAreThoseOfDifferences) {
   }
 }
 
+// Documents that begin anywhere: at the ends of what a GPU's threads walk, too.
+TEST(PrefixMean, DevicesAgree) {
+  const int64_t T = 200;
+  Tensor starts({kBatch, T}, DType::kI32);
+  int32_t first = 0;
+  for (int64_t i = 0; i < kBatch * T; ++i) {
+    const int64_t t = i % T;
+    const int64_t ends[] = {3, 64, 65, 127, 150, 180};
+    if (t == 0 || (i > T && t == 192) || (i < T && std::ranges::count(ends, t) > 0)) {
+      first = static_cast<int32_t>(t);
+    }
+    starts.data<int32_t>()[i] = first;
+  }
+  for (const DType type : test::kFloating) {
+    for (const int64_t C : {3, 40}) {
+      for (const Kind kind : {Kind::kPrefix, Kind::kEma, Kind::kGlobal}) {
+        for (const bool documents : {false, true}) {
+          if (documents && kind == Kind::kGlobal) continue;
+          const auto op = [&](const std::vector<Var>& x) {
+            const Tensor at = documents ? starts.copy_in(x[0].value().pool()) : Tensor();
+            return prefix_mean(x[0], kBatch, {kind, 0.8}, at);
+          };
+          test::expect_devices_agree(op, {test::random({kBatch * T, C}, 1, type)}, {}, type);
+        }
+      }
+    }
+  }
+}
+
 TEST(PrefixMean, TypesAgree) { test::expect_types_agree(op_of({}), test::random({10, 70}, 1), {}); }
 
 TEST(PrefixMean, Accumulates) { test::expect_accumulates(op_of({}), test::random({10, 3}, 1), {}); }
@@ -80,27 +111,45 @@ TEST(PrefixMean, ThreadsAgree) {
 TEST(PrefixMean, DecodingInPiecesIsTheWhole) {
   const int64_t T = 7, C = 3;
   const Tensor v = test::random({kBatch * T, C}, 1);
-  for (const MeanForm& form : {MeanForm{}, MeanForm{Kind::kEma, 0.7}}) {
-    const std::vector<double> whole = test::values(prefix_mean(v, kBatch, form).value());
-    RunningMean state(v, kBatch, C);
-    int64_t done[kBatch] = {};
-    for (const std::vector<int64_t>& counts : {std::vector<int64_t>{3, 1}, {1, 2}, {2, 3}}) {
-      const int64_t S = 3;
-      Tensor rows({kBatch * S, C}, DType::kF64);
-      rows.fill_zero();
-      for (int64_t b = 0; b < kBatch; ++b) {
-        const int64_t n = counts[static_cast<size_t>(b)];
-        rows.view(b * S * C, {n * C}).copy_from(v.view((b * T + done[b]) * C, {n * C}));
-      }
-      const std::vector<double> c = test::values(prefix_mean_step(rows, counts, state, form));
-      for (int64_t b = 0; b < kBatch; ++b) {
-        for (int64_t i = 0; i < counts[static_cast<size_t>(b)] * C; ++i) {
-          EXPECT_NEAR(c[static_cast<size_t>(b * S * C + i)],
-                      whole[static_cast<size_t>((b * T + done[b]) * C + i)], 1e-14);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const MeanForm& form : {MeanForm{}, MeanForm{Kind::kEma, 0.7}}) {
+      const std::vector<double> whole = test::values(prefix_mean(v, kBatch, form).value());
+      RunningMean state(device.place(v), kBatch, C);
+      int64_t done[kBatch] = {};
+      for (const std::vector<int64_t>& counts : {std::vector<int64_t>{3, 1}, {1, 2}, {2, 3}}) {
+        const int64_t S = 3;
+        Tensor rows({kBatch * S, C}, DType::kF64);
+        rows.fill_zero();
+        for (int64_t b = 0; b < kBatch; ++b) {
+          const int64_t n = counts[static_cast<size_t>(b)];
+          rows.view(b * S * C, {n * C}).copy_from(v.view((b * T + done[b]) * C, {n * C}));
         }
-        done[b] += counts[static_cast<size_t>(b)];
+        const std::vector<double> c =
+            test::values(prefix_mean_step(device.place(rows), counts, state, form));
+        for (int64_t b = 0; b < kBatch; ++b) {
+          for (int64_t i = 0; i < counts[static_cast<size_t>(b)] * C; ++i) {
+            EXPECT_NEAR(c[static_cast<size_t>(b * S * C + i)],
+                        whole[static_cast<size_t>((b * T + done[b]) * C + i)], 1e-14);
+          }
+          done[b] += counts[static_cast<size_t>(b)];
+        }
       }
     }
+  }
+}
+
+TEST(PrefixMean, DecodingTakesManySequences) {
+  const int64_t B = 150;  // more than travel to a GPU at once
+  const Tensor v = test::random({2 * B, 3}, 1);
+  std::vector<int64_t> counts;
+  for (int64_t b = 0; b < B; ++b) counts.push_back(b % 3);
+  std::vector<double> want;
+  for (const test::TestDevice& device : test::devices()) {
+    RunningMean state(device.place(v), B, 3);
+    prefix_mean_step(device.place(v), counts, state);
+    const Tensor c = prefix_mean_step(device.place(v), counts, state);
+    if (want.empty()) want = test::values(c);
+    test::expect_near(c, want, test::op_tolerance(DType::kF64), device.name);
   }
 }
 

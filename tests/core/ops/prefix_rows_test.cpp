@@ -1,6 +1,6 @@
 #include "core/ops/prefix_rows.h"
 
-#include "tests/support/op_checks.h"
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
@@ -25,6 +25,25 @@ TEST(PrefixRows, GradientsAreThoseOfDifferences) {
   const auto without = [](const Var& x) { return without_prefix(x, kSequences, 3); };
   test::expect_gradients(without, test::random({20, 5}, 3), {});
   test::expect_types_agree(without, test::random({20, 5}, 3), {});
+}
+
+TEST(PrefixRows, DevicesAgree) {
+  for (const DType type : test::kFloating) {
+    for (const int64_t n : {0, 3}) {
+      for (const int64_t C : {5, 272}) {
+        Param k = test::param("k", test::random({2, n, C}, 1, type));
+        Param v = test::param("v", test::random({2, n, C}, 2, type));
+        const auto with = [&](const std::vector<Var>& x) {
+          return with_prefix(x[0], k, v, kSequences);
+        };
+        test::expect_devices_agree(with, {test::random({8, 3 * C}, 3, type)}, {&k, &v}, type);
+        const auto without = [n](const std::vector<Var>& x) {
+          return without_prefix(x[0], kSequences, n);
+        };
+        test::expect_devices_agree(without, {test::random({20, C}, 3, type)}, {}, type);
+      }
+    }
+  }
 }
 
 TEST(PrefixRows, RefuseWhatDoesNotFit) {
