@@ -67,15 +67,19 @@ __global__ void __launch_bounds__(kRowWarps* kWarp) mix_backward_kernel(Backward
     }
     for (int64_t c = lane_column<kN>(); c < k.width; c += kWarp * kN) {
       const Pack<T, kN> dy = load<kN>(k.dy + row * k.width + c);
+      const int64_t at = (row * streams + first) * k.width + c;
+      Pack<T, kN> h[kTogether];  // read before anything is written
       for (int j = 0; j < kTogether; ++j) {
-        if (first + j >= streams) continue;
-        const int64_t at = (row * streams + first + j) * k.width + c;
+        const bool read = k.da != nullptr && first + j < streams;
+        h[j] = read ? load<kN>(k.h + at + j * k.width) : dy;
+      }
+      for (int j = 0; j < kTogether; ++j) {
         Pack<T, kN> dh;
-        for (int i = 0; i < kN; ++i) dh.v[i] = narrow<T>(weights[j] * wide(dy.v[i]));
-        store(k.dh + at, dh);
-        if (k.da == nullptr) continue;
-        const Pack<T, kN> h = load<kN>(k.h + at);
-        for (int i = 0; i < kN; ++i) dots[j] += wide(dy.v[i]) * wide(h.v[i]);
+        for (int i = 0; i < kN; ++i) {
+          dh.v[i] = narrow<T>(weights[j] * wide(dy.v[i]));
+          dots[j] += wide(dy.v[i]) * wide(h[j].v[i]);
+        }
+        if (first + j < streams) store(k.dh + at + j * k.width, dh);
       }
     }
     if (k.da == nullptr) continue;

@@ -14,6 +14,7 @@ using Kind = MeanForm::Kind;
 
 constexpr int kThreads = 128;
 constexpr int64_t kChunk = 64;  // tokens
+constexpr int kAhead = 8;       // tokens, or sums of chunks, that are read before they are needed
 
 template <class T>
 struct Walk {
@@ -30,10 +31,6 @@ struct Walk {
 
   // The row of the u-th token of a walk, in its sequence.
   [[nodiscard]] __device__ int64_t token(int64_t u) const { return backward ? tokens - 1 - u : u; }
-
-  [[nodiscard]] __device__ int64_t first_of(int64_t row) const {
-    return starts != nullptr ? starts[row] : 0;
-  }
 
   // 1 / the tokens that the sum of one is made of.
   [[nodiscard]] __device__ A share(int64_t t, int64_t first) const {
@@ -53,37 +50,56 @@ __device__ __forceinline__ Place place(const Walk<T>& k) {
   return {blockIdx.x / k.chunks, blockIdx.x % k.chunks, column, column < k.width};
 }
 
-// Walks a chunk from what came before it, `sums`, on; kWrite: writes the results.
+// What is read for one token.
+template <class T, int kN>
+struct Token {
+  Pack<T, kN> x, y;  // y: what the result is added to
+  int64_t first;
+};
+
+// Walks a chunk from what came before it, `sums`, on; kWrite: writes the results. Gives whether a
+// document begins in it.
 template <bool kWrite, class T, int kN>
 __device__ __forceinline__ bool walk(const Walk<T>& k, const Place& at,
                                      Accumulator<T> (&sums)[kN]) {
   using A = Accumulator<T>;
   const int64_t begin = at.chunk * kChunk;
   const int64_t end = begin + kChunk < k.tokens ? begin + kChunk : k.tokens;
+  const auto offset = [&](int64_t t) { return (at.sequence * k.tokens + t) * k.width + at.column; };
   bool restarts = false;
-  for (int64_t u = begin; u < end; ++u) {
-    const int64_t t = k.token(u), row = at.sequence * k.tokens + t;
-    const int64_t first = k.first_of(row), i = row * k.width + at.column;
-    const bool restart = first == t && !k.global;
-    restarts = restarts || restart;
-    const A share = k.share(t, first);
-    if (restart && !k.backward) {
-      for (int j = 0; j < kN; ++j) sums[j] = 0;
+  for (int64_t group = begin; group < end; group += kAhead) {
+    Token<T, kN> tokens[kAhead];
+    for (int n = 0; n < kAhead; ++n) {
+      if (group + n >= end) continue;
+      const int64_t t = k.token(group + n);
+      tokens[n].first = k.starts != nullptr ? k.starts[at.sequence * k.tokens + t] : 0;
+      tokens[n].x = load<kN>(k.from + offset(t));
+      if (kWrite && k.accumulate) tokens[n].y = load<kN>(k.to + offset(t));
     }
-    if (!(k.global && kWrite)) {
-      const Pack<T, kN> x = load<kN>(k.from + i);
-      const A factor = k.backward && !k.global ? share : k.added;
-      for (int j = 0; j < kN; ++j) sums[j] = k.kept * sums[j] + factor * wide(x.v[j]);
-    }
-    if constexpr (kWrite) {
-      const A factor = k.backward && !k.global ? k.added : share;
-      Pack<T, kN> y{};
-      if (k.accumulate) y = load<kN>(k.to + i);
-      for (int j = 0; j < kN; ++j) y.v[j] = narrow<T>(wide(y.v[j]) + factor * sums[j]);
-      store(k.to + i, y);
-    }
-    if (restart && k.backward) {
-      for (int j = 0; j < kN; ++j) sums[j] = 0;
+    for (int n = 0; n < kAhead; ++n) {
+      if (group + n >= end) continue;
+      const int64_t t = k.token(group + n);
+      const Token<T, kN>& token = tokens[n];
+      const bool restart = token.first == t && !k.global;
+      restarts = restarts || restart;
+      const A share = k.share(t, token.first);
+      const A in = k.backward && !k.global ? share : k.added;
+      const A out = k.backward && !k.global ? k.added : share;
+      for (int j = 0; j < kN; ++j) {
+        if (restart && !k.backward) sums[j] = 0;
+        if (!kWrite || !k.global) sums[j] = k.kept * sums[j] + in * wide(token.x.v[j]);
+      }
+      if constexpr (kWrite) {
+        Pack<T, kN> y;
+        for (int j = 0; j < kN; ++j) {
+          const A there = k.accumulate ? wide(token.y.v[j]) : A(0);
+          y.v[j] = narrow<T>(there + out * sums[j]);
+        }
+        store(k.to + offset(t), y);
+      }
+      for (int j = 0; j < kN; ++j) {
+        if (restart && k.backward) sums[j] = 0;
+      }
     }
   }
   return restarts;
@@ -109,11 +125,17 @@ __global__ void __launch_bounds__(kThreads) carry_kernel(Walk<T> k) {
   A* sums = k.sums + blockIdx.x * k.chunks * k.width + column;
   const int32_t* restarts = k.restarts + blockIdx.x * k.chunks;
   Pack<A, kN> carry{};
-  for (int64_t c = 0; c < k.chunks; ++c) {
-    const Pack<A, kN> sum = load<kN>(sums + c * k.width);
-    store(sums + c * k.width, carry);
-    const A kept = restarts[c] != 0 ? A(0) : k.kept_chunk;
-    for (int j = 0; j < kN; ++j) carry.v[j] = kept * carry.v[j] + sum.v[j];
+  for (int64_t group = 0; group < k.chunks; group += kAhead) {
+    Pack<A, kN> read[kAhead] = {};
+    for (int n = 0; n < kAhead; ++n) {
+      if (group + n < k.chunks) read[n] = load<kN>(sums + (group + n) * k.width);
+    }
+    for (int n = 0; n < kAhead; ++n) {
+      if (group + n >= k.chunks) continue;
+      store(sums + (group + n) * k.width, carry);
+      const A kept = restarts[group + n] != 0 ? A(0) : k.kept_chunk;
+      for (int j = 0; j < kN; ++j) carry.v[j] = kept * carry.v[j] + read[n].v[j];
+    }
   }
   for (int64_t c = 0; k.global && c < k.chunks; ++c) store(sums + c * k.width, carry);
 }
