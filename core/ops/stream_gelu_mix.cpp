@@ -1,8 +1,30 @@
 #include "core/ops/stream_gelu_mix.h"
 
+#include "core/base/build.h"
 #include "core/ops/stream_tree.h"
 
 namespace anabranch {
+namespace {
+
+void forward(Tensor& y, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b) {
+  if (s.device().is_cpu()) return cpu::stream_gelu_mix_forward(y, s, g, w, b);
+  if constexpr (build::kCuda) return cuda::stream_gelu_mix_forward(y, s, g, w, b);
+  AB_FAIL("[stream_gelu_mix] no kernel for this device in this build");
+}
+
+void backward(cpu::StreamGradients& to, const Tensor& dy, const Tensor& s, const Tensor& g,
+              const Tensor& w, const Tensor& b) {
+  if (s.dim(0) == 0) {  // no tile of rows writes these
+    if (!to.dw.accumulate) to.dw.out.fill_zero();
+    if (!to.db.accumulate) to.db.out.fill_zero();
+    return;
+  }
+  if (s.device().is_cpu()) return cpu::stream_gelu_mix_backward(to, dy, s, g, w, b);
+  if constexpr (build::kCuda) return cuda::stream_gelu_mix_backward(to, dy, s, g, w, b);
+  AB_FAIL("[stream_gelu_mix] no kernel for this device in this build");
+}
+
+}  // namespace
 
 Var stream_gelu_mix(const Var& s, const Var& g, Param& w, Param& b, SumType sums,
                     StreamOrder streams) {
@@ -13,8 +35,8 @@ Var stream_gelu_mix(const Var& s, const Var& g, Param& w, Param& b, SumType sums
   }
   const DType type = sums == SumType::kWide ? accumulator_of(s.dtype()) : s.dtype();
   Tensor y = s.value().like({s.dim(0), w.value.dim(1)}, type, "stream_gelu_mix");
-  cpu::stream_gelu_mix_forward(y, s.value(), g.value(), w.value, b.value);
-  return record_streams("stream_gelu_mix", y, s, g, w, b, cpu::stream_gelu_mix_backward);
+  forward(y, s.value(), g.value(), w.value, b.value);
+  return record_streams("stream_gelu_mix", y, s, g, w, b, backward);
 }
 
 }  // namespace anabranch

@@ -24,4 +24,15 @@ void stream_gelu_mix_backward(StreamGradients& to, const Tensor& dy, const Tenso
                               const Tensor& g, const Tensor& w, const Tensor& b);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// On a GPU V of a tile is of all streams at once, and the order of their sum in ds is the
+// product's.
+void stream_gelu_mix_forward(Tensor& y, const Tensor& s, const Tensor& g, const Tensor& w,
+                             const Tensor& b);
+void stream_gelu_mix_backward(cpu::StreamGradients& to, const Tensor& dy, const Tensor& s,
+                              const Tensor& g, const Tensor& w, const Tensor& b);
+
+}  // namespace cuda
 }  // namespace anabranch

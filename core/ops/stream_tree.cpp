@@ -66,6 +66,7 @@ Var stream_tree(const char* op, const Var& s, const Var& g, Param& w, Param& b,
                 cpu::StreamBackward backward) {
   AB_CHECK(s.dtype() == accumulator_of(s.dtype()), "[", op, "] no tree of streams of ",
            name_of(s.dtype()));
+  AB_CHECK(s.value().device().is_cpu(), "[", op, "] trees of streams are added on a CPU only");
   const Tensor& gates = g.value();
   Tensor column = gates.like({gates.dim(0), 1}, gates.dtype(), "gates");
   Sum sum;

@@ -9,7 +9,7 @@
 namespace anabranch {
 
 // The sum over streams of `forward`, and of ds of `backward`; arguments and errors as
-// stream_linear's, but that s has its accumulator's type.
+// stream_linear's, but that s has its accumulator's type and is on a CPU.
 //
 //   forward   y, s, g, w, b of one stream
 //   backward  of one stream

@@ -12,6 +12,7 @@
 #include "core/ops/repeat_streams.h"
 #include "core/ops/sigmoid_gate.h"
 #include "core/ops/stream_balance.h"
+#include "core/ops/stream_gelu_mix.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/device_checks.h"
 
@@ -73,6 +74,15 @@ TEST_F(SimStreams, PrefixesAndBlocksGiveTheSameBitsInEveryOrder) {
           return sigmoid_gate(y[0], y[1]);
         },
         {floats({300, C}, 5), floats({300, C}, 6), floats({300, C}, 7)}, {&g});
+  }
+}
+
+TEST_F(SimStreams, MixturesAfterGeluGiveTheSameBitsInEveryOrder) {
+  for (const int64_t F : {8, 37}) {
+    Param w = test::param("w", floats({3, F, 5}, 1)), b = test::param("b", floats({3, F}, 2));
+    expect_same_in_every_order(
+        [&](const std::vector<Var>& x) { return stream_gelu_mix(x[0], x[1], w, b); },
+        {floats({150, 5}, 3), floats({150, 3}, 4)}, {&w, &b});
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include "core/ops/gelu.h"
 #include "core/ops/linear.h"
-#include "tests/support/op_checks.h"
+#include "tests/support/device_checks.h"
 
 namespace anabranch {
 namespace {
@@ -36,8 +36,36 @@ TEST(StreamGeluMix, Accumulates) {
   Param w = test::param("w", test::random({2, 5, 7}, 1));
   Param b = test::param("b", test::random({2, 5}, 2));
   const Tensor g = test::random({4, 2}, 4);
-  test::expect_accumulates([&](const Var& s) { return stream_gelu_mix(s, g, w, b); },
-                           test::random({4, 7}, 3), {&w, &b});
+  test::expect_accumulates(
+      [&](const Var& s) { return stream_gelu_mix(s, g.copy_in(s.value().pool()), w, b); },
+      test::random({4, 7}, 3), {&w, &b});
+}
+
+TEST(StreamGeluMix, DevicesAgree) {
+  for (const DType type : test::kFloating) {
+    const DType sums = accumulator_of(type);
+    for (const SumType result : {SumType::kRounded, SumType::kWide}) {
+      for (const int64_t F : {5, 272}) {
+        for (const int64_t rows : {0, 3, 150}) {
+          Param w = test::param("w", test::random({3, F, 16}, 1, type));
+          Param b = test::param("b", test::random({3, F}, 2, sums));
+          test::expect_devices_agree(
+              [&](const std::vector<Var>& x) { return stream_gelu_mix(x[0], x[1], w, b, result); },
+              {test::random({rows, 16}, 3, type), test::random({rows, 3}, 4, sums)}, {&w, &b},
+              type);
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamGeluMix, DevicesAgreeOverTilesOfRows) {
+  const int64_t rows = 16500;  // more than a tile of either device has
+  Param w = test::param("w", test::random({2, 6, 3}, 1));
+  Param b = test::param("b", test::random({2, 6}, 2));
+  test::expect_devices_agree(
+      [&](const std::vector<Var>& x) { return stream_gelu_mix(x[0], x[1], w, b); },
+      {test::random({rows, 3}, 3), test::random({rows, 2}, 4)}, {&w, &b}, DType::kF64);
 }
 
 TEST(StreamGeluMix, ATreeOfStreamsIsTheSameFunction) {
