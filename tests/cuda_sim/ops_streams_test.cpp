@@ -55,9 +55,11 @@ Var streams(const std::vector<Var>& x) {
 }
 
 TEST_F(SimStreams, GiveTheSameBitsInEveryOrder) {
-  for (const int64_t C : {8, 37}) {
-    expect_same_in_every_order(
-        streams, {floats({2 * 70, C}, 1), floats({2 * 70, 4}, 2), floats({8 * 70, 3}, 3)}, {});
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int64_t C : {8, 37}) {
+      const Tensor x = test::random({2 * 70, C}, 1, type);
+      expect_same_in_every_order(streams, {x, floats({2 * 70, 4}, 2), floats({8 * 70, 3}, 3)}, {});
+    }
   }
 }
 
@@ -78,11 +80,14 @@ TEST_F(SimStreams, PrefixesAndBlocksGiveTheSameBitsInEveryOrder) {
 }
 
 TEST_F(SimStreams, MixturesAfterGeluGiveTheSameBitsInEveryOrder) {
-  for (const int64_t F : {8, 37}) {
-    Param w = test::param("w", floats({3, F, 5}, 1)), b = test::param("b", floats({3, F}, 2));
-    expect_same_in_every_order(
-        [&](const std::vector<Var>& x) { return stream_gelu_mix(x[0], x[1], w, b); },
-        {floats({150, 5}, 3), floats({150, 3}, 4)}, {&w, &b});
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int64_t F : {8, 37}) {
+      Param w = test::param("w", test::random({3, F, 5}, 1, type));
+      Param b = test::param("b", floats({3, F}, 2));
+      expect_same_in_every_order(
+          [&](const std::vector<Var>& x) { return stream_gelu_mix(x[0], x[1], w, b); },
+          {test::random({150, 5}, 3, type), floats({150, 3}, 4)}, {&w, &b});
+    }
   }
 }
 
