@@ -16,6 +16,13 @@
 
 namespace anabranch::cuda {
 
+// Whether kernels run on the simulator, for the few functions whose other form is PTX.
+#ifdef AB_CUDA_SIM
+inline constexpr bool kSimulated = true;
+#else
+inline constexpr bool kSimulated = false;
+#endif
+
 // How a kernel is spread; `shared_bytes` of dynamic shared memory for each block.
 struct Grid {
   dim3 blocks{1};

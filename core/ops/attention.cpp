@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
@@ -25,26 +27,24 @@ void check_bound(const char* what, const Tensor& bound, int64_t batch, int64_t t
   }
 }
 
-cpu::KeyBounds bounds_of(const Tensor& first_key, const Tensor& last_key) {
+KeyBounds bounds_of(const Tensor& first_key, const Tensor& last_key) {
   if (last_key.empty() || !first_key.empty()) return {first_key, last_key};
   Tensor zeros = last_key.like(last_key.shape(), DType::kI32, "attention first_key");
   zeros.fill_zero();
   return {zeros, last_key};
 }
 
-void check_device(const Tensor& qkv) {
-  AB_CHECK(qkv.device().is_cpu(), "[attention] no kernel for this device in this build");
+void forward(Tensor& y, Tensor& lse, const Tensor& qkv, const KeyBounds& bounds) {
+  if (qkv.device().is_cpu()) return cpu::attention_forward(y, lse, qkv, bounds);
+  if constexpr (build::kCuda) return cuda::attention_forward(y, lse, qkv, bounds);
+  AB_FAIL("[attention] no kernel for this device in this build");
 }
 
-void forward(Tensor& y, Tensor& lse, const Tensor& qkv, const cpu::KeyBounds& bounds) {
-  check_device(qkv);
-  cpu::attention_forward(y, lse, qkv, bounds);
-}
-
-void backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const cpu::KeyBounds& bounds,
+void backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv, const KeyBounds& bounds,
               const Tensor& y, const Tensor& lse) {
-  check_device(qkv);
-  cpu::attention_backward(dqkv, dy, qkv, bounds, y, lse);
+  if (qkv.device().is_cpu()) return cpu::attention_backward(dqkv, dy, qkv, bounds, y, lse);
+  if constexpr (build::kCuda) return cuda::attention_backward(dqkv, dy, qkv, bounds, y, lse);
+  AB_FAIL("[attention] no kernel for this device in this build");
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ Var attention(const Var& qkv, int64_t batch, int64_t heads, const Tensor& first_
   const int64_t tokens = x.dim(0) / batch;
   check_bound("first_key", first_key, batch, tokens, false);
   check_bound("last_key", last_key, batch, tokens, true);
-  const cpu::KeyBounds bounds = bounds_of(first_key, last_key);
+  const KeyBounds bounds = bounds_of(first_key, last_key);
   Tensor y = x.like({x.dim(0), x.dim(1) / 3}, x.dtype(), "attention");
   Tensor lse = x.like({batch, heads, tokens}, accumulator_of(x.dtype()), "attention lse");
   forward(y, lse, x, bounds);

@@ -32,16 +32,24 @@ namespace anabranch {
 Var attention(const Var& qkv, int64_t batch, int64_t heads, const Tensor& first_key = {},
               const Tensor& last_key = {});
 
-namespace cpu {
-
 // Which keys each token sees, as above; a last is never without a first.
 struct KeyBounds {
   Tensor first, last;
 };
+
+namespace cpu {
 
 void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const KeyBounds& bounds);
 void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv,
                         const KeyBounds& bounds, const Tensor& y, const Tensor& lse);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const KeyBounds& bounds);
+void attention_backward(GradSink& dqkv, const Tensor& dy, const Tensor& qkv,
+                        const KeyBounds& bounds, const Tensor& y, const Tensor& lse);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -85,6 +85,10 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
   anabranch::cuda_sim::block_barrier({file, line});
 }
 
+inline int min(int a, int b) { return a < b ? a : b; }
+
+inline int max(int a, int b) { return a > b ? a : b; }
+
 inline void __trap() { anabranch::cuda_sim::fault("__trap()"); }
 
 // NOLINTEND

@@ -6,6 +6,7 @@
 
 #include "core/base/philox.h"
 #include "core/ops/attention.h"
+#include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch::test {
@@ -67,11 +68,14 @@ struct Pass {
 };
 
 inline Pass forward_and_back(const Tensor& qkv, const Tensor& dy, int64_t batch, int64_t heads,
-                             const Tensor& first_key = {}, const Tensor& last_key = {}) {
+                             const Tensor& first_key = {}, const Tensor& last_key = {},
+                             const TestDevice& device = {"cpu", nullptr}) {
+  const auto bound = [&](const Tensor& t) { return t.empty() ? t : device.place(t); };
   Tape tape;
-  const Var x = tape.input(qkv);
-  const Var y = attention(x, batch, heads, first_key, last_key);
-  tape.backward(y, dy);
+  const Var x = tape.input(device.place(qkv));
+  const Var y = attention(x, batch, heads, bound(first_key), bound(last_key));
+  if (device.pool) return {y.value(), Tensor()};
+  tape.backward(y, device.place(dy));
   return {y.value(), tape.take_grad(x)};
 }
 

@@ -176,6 +176,50 @@ TEST(Attention, EveryTypeMatchesTheEquations) {
   }
 }
 
+// Every kernel of a GPU, which are chosen by the width, with rows and keys that end in a tile.
+TEST(Attention, EveryDeviceMatchesTheEquations) {
+  struct Size {
+    int64_t batch, tokens, heads, width;
+    uint32_t longest = 0;  // document; 0: no first keys
+  };
+
+  for (const test::TestDevice& device : test::devices()) {
+    for (const Size& size : {Size{1, 1, 1, 1},
+                             {2, 17, 2, 5},
+                             {1, 150, 1, 64},
+                             {1, 70, 1, 96},
+                             {1, 67, 1, 128},
+                             {1, 45, 2, 136},
+                             {2, 65, 1, 20, 20},
+                             {1, 150, 1, 64, 60},
+                             {2, 67, 1, 88, 20},
+                             {2, 40, 1, 128, 20},
+                             {2, 40, 1, 130, 20}}) {
+      const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
+      const Tensor first = size.longest == 0
+                               ? Tensor()
+                               : test::random_first_keys(size.batch, size.tokens, size.longest);
+      const Tensor last = test::random_last_keys(size.batch, size.tokens, size.longest + 1);
+      for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+        const Tensor qkv = test::random({rows, 3 * channels}, 1, type);
+        const Tensor dy = test::random({rows, channels}, 2, type);
+        for (const Tensor& up_to : {Tensor(), last}) {
+          if (!up_to.empty() && size.longest == 0) continue;
+          const test::Plain want =
+              test::plain_attention(qkv, dy, size.batch, size.heads, first, up_to);
+          const test::Pass got =
+              test::forward_and_back(qkv, dy, size.batch, size.heads, first, up_to, device);
+          const std::string what =
+              join(device.name, " ", name_of(type), " T ", size.tokens, " D ", size.width,
+                   " documents of ", size.longest, up_to.empty() ? ", causal" : ", both ways");
+          test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
+          if (!got.dqkv.empty()) test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+        }
+      }
+    }
+  }
+}
+
 TEST(Attention, LargeScoresDoNotOverflow) {
   const int64_t tokens = 150, width = 8;
   for (const DType type : {DType::kF64, DType::kF32}) {

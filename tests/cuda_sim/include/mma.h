@@ -28,7 +28,7 @@ struct fragment {
   static_assert(M == 16 && N == 16 && K == 16, "the simulator knows 16 x 16 x 16 only");
   using element_type = T;
   static constexpr int num_elements = 8;
-  T x[num_elements];
+  alignas(4) T x[num_elements];
 };
 
 template <class Fragment>
