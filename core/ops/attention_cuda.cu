@@ -168,48 +168,24 @@ __global__ void __launch_bounds__((Tiling<T, kWidth>::kThreads))
 }
 
 template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp)
-    attention_rows_kernel(AttentionCall<T> k, T* y, Accumulator<T>* lse) {
-  const int row = static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarp;
-  if (row >= k.tokens) return;  // a whole warp, and no barrier follows
-  const int64_t channels = k.channels(), stride = 3 * channels;
-  const T* const q = k.qkv + k.offset(3);
-  const Bounds bounds = k.bounds();
-  attend_row(RowForward<T>{.q = q + row * stride,
-                           .k = q + channels,
-                           .v = q + 2 * channels,
-                           .stride = stride,
-                           .begin = bounds.first_of(row),
-                           .end = bounds.last_of(row) + 1,
-                           .width = k.width,
-                           .scale = k.scale,
-                           .y = y + k.offset(1) + row * channels,
-                           .lse = lse + k.row_offset() + row},
-             rows_scratch<Accumulator<T>>(2, k.width));
-}
-
-template <class T>
 struct Forward {
   AttentionCall<T> call;
   T* y;
   Accumulator<T>* lse;
-  unsigned batch;
   CUstream_st* stream;
 };
 
 // A kernel for heads of up to kWidth columns; those that are not there count as 0.
 template <class T, int kWidth>
 struct ByTiles {
-  static bool fits(const Forward<T>& f) { return f.call.width <= kWidth; }
+  static bool fits(const Forward<T>& f) { return kHasTiles<T, kWidth> && f.call.width <= kWidth; }
 
   static void run(const Forward<T>& f) {
-    using G = Tiling<T, kWidth>;
-    const auto blocks = static_cast<unsigned>((f.call.tokens + G::kRows - 1) / G::kRows);
-    launch<attention_forward_kernel<T, kWidth>>(
-        {.blocks = dim3(blocks, static_cast<unsigned>(f.call.heads), f.batch),
-         .threads = dim3(G::kThreads),
-         .shared_bytes = G::kShared},
-        f.stream, f.call, f.y, f.lse);
+    if constexpr (kHasTiles<T, kWidth>) {
+      using G = Tiling<T, kWidth>;
+      launch<attention_forward_kernel<T, kWidth>>(f.call.grid(G::kRows, G::kThreads, G::kShared),
+                                                  f.stream, f.call, f.y, f.lse);
+    }
   }
 };
 
@@ -218,12 +194,9 @@ struct ByRows {
   static bool fits(const Forward<T>& /*f*/) { return true; }
 
   static void run(const Forward<T>& f) {
-    launch<attention_rows_kernel<T>>(
-        {.blocks = dim3(static_cast<unsigned>((f.call.tokens + kRowWarps - 1) / kRowWarps),
-                        static_cast<unsigned>(f.call.heads), f.batch),
-         .threads = dim3(kRowWarps * kWarp),
-         .shared_bytes = rows_shared_bytes<Accumulator<T>>(2, f.call.width)},
-        f.stream, f.call, f.y, f.lse);
+    const size_t shared = rows_shared_bytes<Accumulator<T>>(2, f.call.width);
+    launch<attention_rows_kernel<T>>(f.call.grid(kRowWarps, kRowWarps * kWarp, shared), f.stream,
+                                     f.call, f.y, f.lse);
   }
 };
 
@@ -232,15 +205,9 @@ struct ByRows {
 void attention_forward(Tensor& y, Tensor& lse, const Tensor& qkv, const KeyBounds& bounds) {
   dispatch(qkv.dtype(), [&]<class T>() {
     const Forward<T> f{attention_call<T>(qkv, bounds, lse), y.device_data<T>(),
-                       lse.device_data<Accumulator<T>>(), static_cast<unsigned>(lse.dim(0)),
-                       y.stream()};
+                       lse.device_data<Accumulator<T>>(), y.stream()};
     run_first_that_fits<ByTiles<T, 64>, ByTiles<T, 96>, ByTiles<T, 128>, ByRows<T>>(f);
   });
-}
-
-void attention_backward(GradSink& /*dqkv*/, const Tensor& /*dy*/, const Tensor& /*qkv*/,
-                        const KeyBounds& /*bounds*/, const Tensor& /*y*/, const Tensor& /*lse*/) {
-  AB_FAIL("[attention] no backward for this device yet");
 }
 
 }  // namespace anabranch::cuda

@@ -1,5 +1,4 @@
-// What the attention kernels share: the parts of a call, who sees whom, tiles in shared memory, and
-// products of a warp's rows with them.
+// Attention by tiles: how they come to shared memory, and products of a warp's rows with them.
 //
 // A block has rows of one head (queries, or keys in the pass of their gradients), 16 or 32 of them
 // for each warp; the rows that these meet go through shared memory in tiles, two in turn, the next
@@ -10,86 +9,14 @@
 #include <limits>
 #include <numbers>
 
-#include "core/ops/attention.h"
+#include "core/ops/attention_call.cuh"
 #include "core/ops/mma.cuh"
 
 namespace anabranch::cuda {
 
-// Which keys the tokens of one sequence see; both bounds never decrease.
-struct Bounds {
-  const int32_t *first, *last;  // null: 0; the token itself
-
-  __device__ __forceinline__ int first_of(int t) const { return first == nullptr ? 0 : first[t]; }
-
-  __device__ __forceinline__ int last_of(int t) const { return last == nullptr ? t : last[t]; }
-
-  // How much of a tile counts: queries q0 .. q1 - 1, keys k0 .. k1 - 1.
-  enum class Seen : uint8_t { kNone, kSome, kAll };
-
-  __device__ __forceinline__ Seen seen(int q0, int q1, int k0, int k1) const {
-    if (q0 >= q1 || last_of(q1 - 1) < k0 || first_of(q0) >= k1) return Seen::kNone;
-    return first_of(q1 - 1) <= k0 && last_of(q0) >= k1 - 1 ? Seen::kAll : Seen::kSome;
-  }
-
-  __device__ __forceinline__ bool sees(int q, int k) const {
-    return first_of(q) <= k && k <= last_of(q);
-  }
-};
-
-// A call, as kernels get it. A block's head is blockIdx.y, its sequence blockIdx.z.
-template <class T>
-struct AttentionCall {
-  const T* qkv;                 // [B*T, 3C]
-  const int32_t *first, *last;  // [B, T], or null
-  int tokens, heads, width;     // T, H, D
-  bool packs;                   // rows may be moved 16 bytes at a time
-  Accumulator<T> scale;         // 1 / sqrt(D)
-
-  [[nodiscard]] __device__ __forceinline__ int64_t channels() const {
-    return int64_t{heads} * width;
-  }
-
-  // Of this block's head: the first element in an array of rows of `parts` x C, such as qkv.
-  [[nodiscard]] __device__ __forceinline__ int64_t offset(int parts) const {
-    return int64_t{blockIdx.z} * tokens * parts * channels() + int64_t{blockIdx.y} * width;
-  }
-
-  // The same in [B, H, T].
-  [[nodiscard]] __device__ __forceinline__ int64_t row_offset() const {
-    return (int64_t{blockIdx.z} * heads + blockIdx.y) * tokens;
-  }
-
-  [[nodiscard]] __device__ __forceinline__ Bounds bounds() const {
-    const int64_t at = int64_t{blockIdx.z} * tokens;
-    return {first == nullptr ? nullptr : first + at, last == nullptr ? nullptr : last + at};
-  }
-};
-
-template <class T>
-AttentionCall<T> attention_call(const Tensor& qkv, const KeyBounds& bounds, const Tensor& lse) {
-  const int64_t tokens = lse.dim(2), heads = lse.dim(1), width = qkv.dim(1) / 3 / heads;
-  AB_CHECK(tokens <= std::numeric_limits<int32_t>::max() / 2, "[attention] ", tokens,
-           " tokens of a sequence are more than a GPU kernel counts");
-  const auto data_or_null = [](const Tensor& t) {
-    return t.empty() ? nullptr : t.device_data<int32_t>();
-  };
-  const T* const data = qkv.device_data<T>();
-  return {.qkv = data,
-          .first = data_or_null(bounds.first),
-          .last = data_or_null(bounds.last),
-          .tokens = static_cast<int>(tokens),
-          .heads = static_cast<int>(heads),
-          .width = static_cast<int>(width),
-          .packs = width % kPack<T> == 0 && aligned_for_packs(data),
-          .scale = static_cast<Accumulator<T>>(1 / std::sqrt(static_cast<double>(width)))};
-}
-
-// Runs the first of Kernels, best first, that fits the call.
-template <class... Kernels, class Call>
-void run_first_that_fits(const Call& call) {
-  const bool ran = (... || (Kernels::fits(call) && (Kernels::run(call), true)));
-  AB_CHECK(ran, "[attention] no kernel fits");
-}
+// Whether there are tiled kernels for it; of double, wider ones do not fit into registers.
+template <class T, int kWidth>
+inline constexpr bool kHasTiles = sizeof(T) < 8 || kWidth <= 64;
 
 // 2^x, as exact as sums of such need it: results below 2^-126 are 0.
 __device__ __forceinline__ float power_of_2(float x) {

@@ -74,7 +74,6 @@ inline Pass forward_and_back(const Tensor& qkv, const Tensor& dy, int64_t batch,
   Tape tape;
   const Var x = tape.input(device.place(qkv));
   const Var y = attention(x, batch, heads, bound(first_key), bound(last_key));
-  if (device.pool) return {y.value(), Tensor()};
   tape.backward(y, device.place(dy));
   return {y.value(), tape.take_grad(x)};
 }

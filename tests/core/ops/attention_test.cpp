@@ -213,7 +213,7 @@ TEST(Attention, EveryDeviceMatchesTheEquations) {
               join(device.name, " ", name_of(type), " T ", size.tokens, " D ", size.width,
                    " documents of ", size.longest, up_to.empty() ? ", causal" : ", both ways");
           test::expect_near(got.y, want.y, test::op_tolerance(type), what + " y");
-          if (!got.dqkv.empty()) test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
+          test::expect_near(got.dqkv, want.dqkv, test::op_tolerance(type), what + " dqkv");
         }
       }
     }
