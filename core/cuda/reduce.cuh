@@ -9,13 +9,26 @@ namespace anabranch::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
-// The sum over a warp, which all its lanes must ask for and all get.
+// How many lanes of a warp share `steps` steps of work: the least power of 2 that has them all.
+inline int lanes_for(int64_t steps) {
+  int lanes = 1;
+  while (lanes < kWarp && lanes < steps) lanes *= 2;
+  return lanes;
+}
+
+// The sum over `lanes` neighbouring lanes, as of lanes_for(); all lanes of the warp must ask.
 template <class T>
-__device__ __forceinline__ T warp_sum(T value) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+__device__ __forceinline__ T group_sum(T value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(kAllLanes, value, distance);
   }
   return value;
+}
+
+// The sum over a warp, which all its lanes must ask for and all get.
+template <class T>
+__device__ __forceinline__ T warp_sum(T value) {
+  return group_sum(value, kWarp);
 }
 
 // The sum over a block of kThreads, a multiple of 32; all threads must ask for it and all get it.

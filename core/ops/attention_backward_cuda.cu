@@ -20,9 +20,7 @@ __global__ void __launch_bounds__(256)
     const Pack<T, kN> a = load<kN>(y + item * k.width + c), b = load<kN>(dy + item * k.width + c);
     for (int i = 0; i < kN; ++i) sum += wide(a.v[i]) * wide(b.v[i]);
   }
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, distance);
-  }
+  sum = group_sum(sum, lanes);
   if (!there || lane != 0) return;
   const int64_t row = item / k.heads, head = item % k.heads;
   delta[(row / k.tokens * k.heads + head) * k.tokens + row % k.tokens] = sum;
@@ -33,9 +31,7 @@ void find_delta(const AttentionCall<T>& k, const T* y, const T* dy, Accumulator<
                 CUstream_st* stream) {
   constexpr int64_t kThreads = 256;
   const bool packs = k.packs && aligned_for_packs(y, dy);
-  const int steps = packs ? k.width / kPack<T> : k.width;
-  int lanes = 1;
-  while (lanes < kWarp && lanes < steps) lanes *= 2;
+  const int lanes = lanes_for(packs ? k.width / kPack<T> : k.width);
   const int64_t threads = int64_t{k.batch} * k.tokens * k.heads * lanes;
   const Grid grid{.blocks = dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads)),
                   .threads = dim3(kThreads)};

@@ -27,4 +27,11 @@ void qk_norm_forward(Tensor& y, Tensor& r, const Tensor& qkv, double eps);
 void qk_norm_backward(Tensor& dx, const Tensor& dy, const Tensor& y, const Tensor& r);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void qk_norm_forward(Tensor& y, Tensor& r, const Tensor& qkv, double eps);
+void qk_norm_backward(Tensor& dx, const Tensor& dy, const Tensor& y, const Tensor& r);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -32,4 +32,10 @@ namespace cpu {
 void rope(Tensor& y, const Tensor& x, const Tensor& positions, const RopeForm& form, bool back);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void rope(Tensor& y, const Tensor& x, const Tensor& positions, const RopeForm& form, bool back);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -87,13 +87,16 @@ TEST(Attention, FirstKeysOfZeroAreNoBoundToTheBit) {
   for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{67, 5}, {200, 32}, {650, 64}}) {
     Tensor zeros({2, tokens}, DType::kI32);
     zeros.fill_zero();
-    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-      const Tensor qkv = test::random({2 * tokens, 3 * width}, 1, type);
-      const Tensor dy = test::random({2 * tokens, width}, 2, type);
-      const test::Pass want = test::forward_and_back(qkv, dy, 2, 1);
-      const test::Pass got = test::forward_and_back(qkv, dy, 2, 1, zeros);
-      EXPECT_EQ(test::values(got.y), test::values(want.y)) << name_of(type) << " T " << tokens;
-      EXPECT_EQ(test::values(got.dqkv), test::values(want.dqkv)) << name_of(type);
+    for (const test::TestDevice& device : test::devices()) {
+      if (device.pool && tokens > 100) continue;  // a simulator takes long
+      for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+        const Tensor qkv = test::random({2 * tokens, 3 * width}, 1, type);
+        const Tensor dy = test::random({2 * tokens, width}, 2, type);
+        const test::Pass want = test::forward_and_back(qkv, dy, 2, 1, {}, {}, device);
+        const test::Pass got = test::forward_and_back(qkv, dy, 2, 1, zeros, {}, device);
+        EXPECT_EQ(test::values(got.y), test::values(want.y)) << name_of(type) << " T " << tokens;
+        EXPECT_EQ(test::values(got.dqkv), test::values(want.dqkv)) << name_of(type);
+      }
     }
   }
 }
@@ -238,10 +241,14 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(Attention, NotANumberReachesWhatSeesIt) {
-  Tensor qkv = test::random({100, 3 * 4}, 1, DType::kF32);
-  qkv.data<float>()[70 * 12 + 4] = NAN;  // a key
-  const std::vector<double> y = test::values(attention(Var(qkv), 1, 1).value());
-  for (size_t t = 0; t < 100; ++t) EXPECT_EQ(std::isnan(y[t * 4]), t >= 70) << t;
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    Tensor qkv = test::random({100, 3 * 4}, 1, type);
+    qkv.view(70 * 12 + 4, {1}).copy_from(test::full({1}, NAN, type));  // a key
+    for (const test::TestDevice& device : test::devices()) {
+      const std::vector<double> y = test::values(attention(device.place(qkv), 1, 1).value());
+      for (size_t t = 0; t < 100; ++t) EXPECT_EQ(std::isnan(y[t * 4]), t >= 70) << t;
+    }
+  }
 }
 
 TEST(Attention, ATokenChangesNothingBeforeIt) {
@@ -264,27 +271,34 @@ TEST(Attention, ATokenChangesNothingBeforeIt) {
 TEST(Attention, SequencesAndHeadsAreIndependent) {
   const int64_t tokens = 70, width = 8, heads = 2;
   const Tensor qkv = test::random({3 * tokens, 3 * heads * width}, 1, DType::kF32);
-  const std::vector<double> all = test::values(attention(Var(qkv), 3, heads).value());
   const int64_t size = tokens * 3 * heads * width;
-  const Tensor middle = qkv.view(size, {tokens, 3 * heads * width});
-  const std::vector<double> one = test::values(attention(Var(middle), 1, heads).value());
-  for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i], all[one.size() + i]);
+  for (const test::TestDevice& device : test::devices()) {
+    const Tensor there = device.place(qkv), middle = there.view(size, {tokens, 3 * heads * width});
+    const std::vector<double> all = test::values(attention(there, 3, heads).value());
+    const std::vector<double> one = test::values(attention(middle, 1, heads).value());
+    for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i], all[one.size() + i]) << device.name;
+  }
 }
 
 TEST(Attention, TheGradientAccumulates) {
-  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-    const Tensor qkv = test::random({70, 3 * 64}, 1, type), dy = test::random({70, 64}, 2, type);
-    Tape tape;
-    const Var x = tape.input(qkv);
-    const Var first = attention(x, 1, 2), second = attention(x, 1, 2);
-    const Var both = tape.record("both", first.value(), {}, [=](Tape& t, const Tensor& g) {
-      t.give(first, g);
-      t.give(second, g);
-    });
-    tape.backward(both, dy);
-    std::vector<double> twice = test::values(test::forward_and_back(qkv, dy, 1, 2).dqkv);
-    for (double& g : twice) g *= 2;
-    test::expect_near(tape.take_grad(x), twice, test::op_tolerance(type), "dqkv");
+  for (const test::TestDevice& device : test::devices()) {
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      for (const int64_t width : {32, 132}) {
+        const Tensor qkv = test::random({70, 3 * 2 * width}, 1, type);
+        const Tensor dy = test::random({70, 2 * width}, 2, type);
+        Tape tape;
+        const Var x = tape.input(device.place(qkv));
+        const Var first = attention(x, 1, 2), second = attention(x, 1, 2);
+        const Var both = tape.record("both", first.value(), {}, [=](Tape& t, const Tensor& g) {
+          t.give(first, g);
+          t.give(second, g);
+        });
+        tape.backward(both, device.place(dy));
+        std::vector<double> twice = test::values(test::forward_and_back(qkv, dy, 1, 2).dqkv);
+        for (double& g : twice) g *= 2;
+        test::expect_near(tape.take_grad(x), twice, test::op_tolerance(type), device.name);
+      }
+    }
   }
 }
 

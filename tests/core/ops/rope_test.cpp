@@ -37,6 +37,11 @@ std::vector<double> rotated(const Tensor& qkv, const Tensor& positions, const Ro
   return y;
 }
 
+// With the positions where x is.
+Var turned(const Var& x, const Tensor& positions, const RopeForm& form) {
+  return rope(x, positions.copy_in(x.value().pool()), form);
+}
+
 constexpr RopeForm kGrouped{.heads_q = 3, .heads_kv = 1, .head_dim = 6, .base = 100};
 
 TEST(Rope, TurnsByThePositionInRadians) {
@@ -59,6 +64,15 @@ TEST(Rope, IsTheDefinitionAtAnyPosition) {
   test::expect_near(y, want, test::kGradCheck, "y at 2e9");
 }
 
+TEST(Rope, IsTheDefinitionOnEveryDevice) {
+  const Tensor positions = positions_of({0, 1, 31, 32, 1023, 131071});
+  const Tensor qkv = test::random({6, 30}, 1);
+  for (const test::TestDevice& device : test::devices()) {
+    const Tensor y = turned(device.place(qkv), positions, kGrouped).value();
+    test::expect_near(y, rotated(qkv, positions, kGrouped), {1e-10, 1e-10}, device.name);
+  }
+}
+
 TEST(Rope, GradientsAreThoseOfDifferences) {
   const Tensor positions = positions_of({0, 3, 50});
   test::expect_gradients([&](const Var& x) { return rope(x, positions, kGrouped); },
@@ -67,9 +81,13 @@ TEST(Rope, GradientsAreThoseOfDifferences) {
 
 TEST(Rope, TypesAgreeAndGradientsAccumulate) {
   const Tensor positions = consecutive(40);
-  const auto f = [&](const Var& x) { return rope(x, positions, kGrouped); };
-  test::expect_types_agree(f, test::random({40, 30}, 1), {});
-  test::expect_accumulates(f, test::random({40, 30}, 1), {});
+  constexpr RopeForm kWide{.heads_q = 2, .heads_kv = 1, .head_dim = 32, .base = 100};
+  for (const RopeForm& form : {kGrouped, kWide}) {  // the heads of the second are whole packs
+    const int64_t width = form.head_dim * (form.heads_q + 2 * form.heads_kv);
+    const auto f = [&](const Var& x) { return turned(x, positions, form); };
+    test::expect_types_agree(f, test::random({40, width}, 1), {});
+    test::expect_accumulates(f, test::random({40, width}, 1), {});
+  }
 }
 
 TEST(Rope, ThreadsAgree) {
