@@ -1,5 +1,7 @@
 #include "core/ops/cached_attention.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
 
@@ -33,6 +35,13 @@ void check_counts(const KvCache& cache, std::span<const int64_t> counts, int64_t
   }
 }
 
+void attend(Tensor& y, const Tensor& qkv, KvCache& cache, int64_t heads,
+            std::span<const int64_t> counts) {
+  if (qkv.device().is_cpu()) return cpu::cached_attention(y, qkv, cache, heads, counts);
+  if constexpr (build::kCuda) return cuda::cached_attention(y, qkv, cache, heads, counts);
+  AB_FAIL("[cached_attention] no kernel for this device in this build");
+}
+
 }  // namespace
 
 KvCache make_kv_cache(const Tensor& beside, int64_t batch, int64_t capacity, int64_t channels) {
@@ -50,8 +59,7 @@ Tensor cached_attention(const Tensor& qkv, KvCache& cache, int64_t heads,
   if (counts.empty()) counts.assign(cache.lengths.size(), rows);
   check_counts(cache, counts, rows);
   Tensor y = qkv.like({qkv.dim(0), cache.keys.dim(2)}, qkv.dtype(), "cached_attention");
-  AB_CHECK(qkv.device().is_cpu(), "[cached_attention] no kernel for this device in this build");
-  cpu::cached_attention(y, qkv, cache, heads, counts);
+  attend(y, qkv, cache, heads, counts);
   for (size_t b = 0; b < counts.size(); ++b) cache.lengths[b] += counts[b];
   return y;
 }

@@ -44,4 +44,11 @@ void cached_attention(Tensor& y, const Tensor& qkv, KvCache& cache, int64_t head
                       std::span<const int64_t> counts);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void cached_attention(Tensor& y, const Tensor& qkv, KvCache& cache, int64_t heads,
+                      std::span<const int64_t> counts);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/ops/attention.h"
+#include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
@@ -46,53 +47,71 @@ TEST(CachedAttention, PiecesEqualTheWhole) {
   for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
     const Tensor qkv = test::random({150, 3 * kChannels}, 1, type);
     const Tensor whole = attention(Var(qkv), 1, kHeads).value();
-    for (const auto& pieces : splits) {
-      const std::vector<double> got = in_pieces(qkv, pieces);
-      test::expect_near(whole, got, test::op_tolerance(type), name_of(type));
+    for (const test::TestDevice& device : test::devices()) {
+      for (const auto& pieces : splits) {
+        const std::vector<double> got = in_pieces(device.place(qkv), pieces);
+        test::expect_near(whole, got, test::op_tolerance(type), device.name);
+      }
     }
     EXPECT_EQ(in_pieces(qkv, {150}), test::values(whole));  // a prompt runs the same code
   }
 }
 
-TEST(CachedAttention, SequencesOfDifferentLengthsPaddedAtTheRight) {
+void expect_padding_is_left_out(const test::TestDevice& device, DType type) {
   const std::vector<int64_t> prompts = {20, 0, 7};
   const int64_t most = 20, steps = 3;
-  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-    std::vector<Tensor> texts;  // each sequence whole: its prompt and `steps` more tokens
-    Tensor batch = test::full({3 * most, 3 * kChannels}, NAN, type);
-    KvCache cache = make_kv_cache(batch, 3, most + steps, kChannels);
-    for (int64_t b = 0; b < 3; ++b) {
-      const int64_t n = prompts[static_cast<size_t>(b)];
-      texts.push_back(test::random({n + steps, 3 * kChannels}, static_cast<uint32_t>(b), type));
-      if (n > 0) rows(batch, b * most, b * most + n).copy_from(rows(texts.back(), 0, n));
+  std::vector<Tensor> texts;  // each sequence whole: its prompt and `steps` more tokens
+  Tensor batch = test::full({3 * most, 3 * kChannels}, NAN, type);
+  KvCache cache = make_kv_cache(device.place(batch), 3, most + steps, kChannels);
+  for (int64_t b = 0; b < 3; ++b) {
+    const int64_t n = prompts[static_cast<size_t>(b)];
+    texts.push_back(test::random({n + steps, 3 * kChannels}, static_cast<uint32_t>(b), type));
+    if (n > 0) rows(batch, b * most, b * most + n).copy_from(rows(texts.back(), 0, n));
+  }
+  const Tensor y = cached_attention(device.place(batch), cache, kHeads, prompts);
+  EXPECT_EQ(cache.lengths, prompts);
+  std::vector<Tensor> want;
+  for (int64_t b = 0; b < 3; ++b) {
+    const int64_t n = prompts[static_cast<size_t>(b)];
+    want.push_back(attention(Var(texts[static_cast<size_t>(b)]), 1, kHeads).value());
+    if (n > 0) {
+      test::expect_near(rows(y, b * most, b * most + n), test::values(rows(want.back(), 0, n)),
+                        test::op_tolerance(type), "prompt");
     }
-    const Tensor y = cached_attention(batch, cache, kHeads, prompts);
-    EXPECT_EQ(cache.lengths, prompts);
-    std::vector<Tensor> want;
-    for (int64_t b = 0; b < 3; ++b) {
-      const int64_t n = prompts[static_cast<size_t>(b)];
-      want.push_back(attention(Var(texts[static_cast<size_t>(b)]), 1, kHeads).value());
-      if (n > 0) {
-        test::expect_near(rows(y, b * most, b * most + n), test::values(rows(want.back(), 0, n)),
-                          test::op_tolerance(type), "prompt");
-      }
-      for (const double v : test::values(rows(y, b * most + n, (b + 1) * most))) EXPECT_EQ(v, 0);
+    for (const double v : test::values(rows(y, b * most + n, (b + 1) * most))) EXPECT_EQ(v, 0);
+  }
+  for (int64_t step = 0; step < steps; ++step) {
+    Tensor next({3, 3 * kChannels}, type);
+    for (size_t b = 0; b < 3; ++b) {
+      const auto row = static_cast<int64_t>(b);
+      rows(next, row, row + 1).copy_from(rows(texts[b], prompts[b] + step, prompts[b] + step + 1));
     }
-    for (int64_t step = 0; step < steps; ++step) {
-      Tensor next({3, 3 * kChannels}, type);
-      for (size_t b = 0; b < 3; ++b) {
-        const auto row = static_cast<int64_t>(b);
-        rows(next, row, row + 1)
-            .copy_from(rows(texts[b], prompts[b] + step, prompts[b] + step + 1));
-      }
-      const Tensor more = cached_attention(next, cache, kHeads);
-      for (size_t b = 0; b < 3; ++b) {
-        const auto row = static_cast<int64_t>(b);
-        const Tensor expected = rows(want[b], prompts[b] + step, prompts[b] + step + 1);
-        test::expect_near(rows(more, row, row + 1), test::values(expected),
-                          test::op_tolerance(type), "step");
-      }
+    const Tensor more = cached_attention(device.place(next), cache, kHeads);
+    for (size_t b = 0; b < 3; ++b) {
+      const auto row = static_cast<int64_t>(b);
+      const Tensor expected = rows(want[b], prompts[b] + step, prompts[b] + step + 1);
+      test::expect_near(rows(more, row, row + 1), test::values(expected), test::op_tolerance(type),
+                        "step");
     }
+  }
+}
+
+TEST(CachedAttention, SequencesOfDifferentLengthsPaddedAtTheRight) {
+  for (const test::TestDevice& device : test::devices()) {
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      expect_padding_is_left_out(device, type);
+    }
+  }
+}
+
+TEST(CachedAttention, ManySequencesAreServedOnEveryDevice) {
+  const Tensor qkv = test::random({130 * 2, 3 * 8}, 1, DType::kF32);
+  KvCache on_cpu = make_kv_cache(qkv, 130, 2, 8);
+  const std::vector<double> want = test::values(cached_attention(qkv, on_cpu, 1));
+  for (const test::TestDevice& device : test::devices()) {
+    KvCache cache = make_kv_cache(device.place(qkv), 130, 2, 8);
+    test::expect_near(cached_attention(device.place(qkv), cache, 1), want,
+                      test::op_tolerance(DType::kF32), device.name);
   }
 }
 
