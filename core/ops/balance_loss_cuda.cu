@@ -30,7 +30,7 @@ struct Logits {
   [[nodiscard]] __device__ A mean_share(const LaneRow& at, const RowSoftmax<A>& p) const {
     A sum = 0;
     for_experts(at, p, [&](int, A of_p, A share) { sum += of_p * share; });
-    return lanes_sum(sum, lanes);
+    return group_sum(sum, lanes);
   }
 };
 

@@ -10,12 +10,6 @@ namespace anabranch::cuda {
 
 inline constexpr int kLogitThreads = 256;
 
-inline int lanes_for(int64_t width) {
-  int lanes = 1;
-  while (lanes < kWarp && lanes < width) lanes *= 2;
-  return lanes;
-}
-
 inline Grid logit_grid(int64_t rows, int lanes) {
   const int64_t each_block = kLogitThreads / lanes;
   return {.blocks = dim3(static_cast<unsigned>((rows + each_block - 1) / each_block)),
@@ -32,15 +26,6 @@ struct LaneRow {
 __device__ __forceinline__ LaneRow lane_row(int64_t rows, int lanes) {
   const int64_t row = (int64_t{blockIdx.x} * kLogitThreads + threadIdx.x) / lanes;
   return {row < rows ? row : rows - 1, static_cast<int>(threadIdx.x) % lanes, row < rows};
-}
-
-// The sum over the lanes of each row, which all lanes of the warp ask for and get.
-template <class T>
-__device__ __forceinline__ T lanes_sum(T value, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
-  }
-  return value;
 }
 
 // p_i = exp(s_i - largest) / sum.
@@ -63,7 +48,7 @@ __device__ __forceinline__ RowSoftmax<A> row_softmax(const A* s, int width, int 
   }
   A sum = 0;
   for (int i = lane; i < width; i += lanes) sum += std::exp(s[i] - largest);
-  return {largest, lanes_sum(sum, lanes)};
+  return {largest, group_sum(sum, lanes)};
 }
 
 }  // namespace anabranch::cuda

@@ -21,7 +21,7 @@ struct Logits {
     A mean = 0;
     if (demeaned) {
       for (int e = at.lane; e < experts; e += lanes) mean += mine[e];
-      mean = lanes_sum(mean, lanes) / static_cast<A>(experts);
+      mean = group_sum(mean, lanes) / static_cast<A>(experts);
     }
     const RowSoftmax<A> p = row_softmax(mine, experts, at.lane, lanes);
     return {p, mean, p.log_sum() - mean};

@@ -40,7 +40,7 @@ struct Rows {
     } else if (at.here) {
       for (int c = at.lane; c < k; c += lanes) sum += std::exp(s[chosen[c]] - largest);
     }
-    return {largest, lanes_sum(sum, lanes)};
+    return {largest, group_sum(sum, lanes)};
   }
 };
 
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kLogitThreads)
       mean += dgate(first + c) * p.of(s[k.expert[first + c]]);
     }
   }
-  mean = lanes_sum(mean, k.lanes);
+  mean = group_sum(mean, k.lanes);
   T* ds = g.dlogits + at.row * k.experts;
   if (at.here) {
     for (int e = at.lane; e < k.experts; e += k.lanes) {
