@@ -19,8 +19,12 @@ struct RankContext {
   Device device;               // where its tensors are
   std::shared_ptr<Pool> pool;  // of all tensors of its steps
   int threads = 1;             // its share of the cores
-  Log* log = nullptr;          // outlives it; null: no log
-  Trace* trace = nullptr;      // outlives it; null: no spans
+
+  // Of what the host makes and looks at, as batches are: `pool`, or beside a GPU the plain heap.
+  [[nodiscard]] std::shared_ptr<Pool> host_pool() const { return device.is_cpu() ? pool : nullptr; }
+
+  Log* log = nullptr;      // outlives it; null: no log
+  Trace* trace = nullptr;  // outlives it; null: no spans
   // Where it tells what it is doing.
   std::shared_ptr<Heartbeat> heartbeat = std::make_shared<Heartbeat>();
 };

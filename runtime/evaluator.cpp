@@ -35,7 +35,7 @@ EvalReport evaluate(Model& model, const std::function<bool(MicroBatch&)>& next,
   Tensor sums({kSums}, DType::kF64);
   sums.fill_zero();
   for (MicroBatch batch; next(batch);) {
-    const Tensor losses = model.token_losses(batch, routing);
+    const Tensor losses = model.token_losses(batch, routing).on_host();
     add_batch(sums.data<double>(), losses, batch.targets, token_bytes);
   }
   world.all_reduce_sum(sums).wait();

@@ -169,7 +169,7 @@ std::vector<std::vector<int32_t>> generate(Model& model,
     if (std::ranges::all_of(sequences, [](const Sequence& s) { return s.done; })) break;
     if (make_room(sequences, context)) state = room();
     const Tensor ids = pending(sequences, counts);
-    const Tensor logits = model.decode(ids, counts, state);
+    const Tensor logits = model.decode(ids, counts, state).on_host();
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = sequences[i];
       s.cached = s.window.size();

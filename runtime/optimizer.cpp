@@ -40,10 +40,25 @@ Optimizer::Optimizer(FlatStore& store, const Config& config)
   }
 }
 
+void Optimizer::squares(Tensor to) const {
+  int64_t i = 0;
+  for (const Bucket& bucket : store_.buckets()) {
+    Tensor square = to.view(i++, {1});
+    squared_norm(square, bucket.grad.view(bucket.own.begin, {bucket.own.count}));
+  }
+}
+
+Tensor Optimizer::squares() const {
+  const Tensor all =
+      store_.buckets().front().grad.like({std::ssize(store_.buckets())}, DType::kF64, "norms");
+  squares(all);
+  return all.on_host();
+}
+
 double Optimizer::grad_norm() const {
-  double square = 0;
-  for (const Bucket& bucket : store_.buckets()) square += squared_norm(bucket.grad);
-  return std::sqrt(square);
+  const Tensor all = squares();
+  const std::span<const double> squares = all.span<double>();
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }
 
 double Optimizer::grad_norm_of_rows(const Mesh& mesh) const {
@@ -64,14 +79,17 @@ double Optimizer::grad_norm_of_rows(const Mesh& mesh) const {
 }
 
 double Optimizer::grad_norm(const Mesh& mesh) const {
+  return grad_norm(mesh, squares().span<double>());
+}
+
+double Optimizer::grad_norm(const Mesh& mesh, std::span<const double> squares) const {
   if (store_.lanes() > 1) return grad_norm_of_rows(mesh);
   const bool sharded = std::ranges::any_of(store_.buckets(), &Bucket::sharded);
-  if (mesh.shape().model == 1 && !sharded) return grad_norm();
-  double common = 0, own = 0;  // squares of what every rank has, and of what only some have
-  for (const Bucket& bucket : store_.buckets()) {
+  double common = 0, own = 0;  // of what every rank has, and of what only some have
+  for (size_t b = 0; b < squares.size(); ++b) {
+    const Bucket& bucket = store_.buckets()[b];
     const bool everywhere = bucket.reduce == ReduceGroup::kAll && !bucket.sharded();
-    (everywhere ? common : own) +=
-        squared_norm(bucket.grad.view(bucket.own.begin, {bucket.own.count}));
+    (everywhere ? common : own) += squares[b];
   }
   Tensor sum = Tensor::of<double>({1}, {own});
   // Where nothing is sharded, ranks along the data axis have the same.

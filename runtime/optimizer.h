@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +25,11 @@ class Optimizer {
   [[nodiscard]] double grad_norm(const Mesh& mesh) const;
   // The same where all of it is here.
   [[nodiscard]] double grad_norm() const;
+  // In two parts, so that a GPU's figures are read together with others.
+  //
+  //   to, squares  [buckets] float64: of what this rank owns of each bucket; `to` beside it
+  void squares(Tensor to) const;
+  [[nodiscard]] double grad_norm(const Mesh& mesh, std::span<const double> squares) const;
 
   // The update of step `step`, from 0, of what this rank owns. The gradient, of norm `grad_norm`,
   // is scaled down to the configured largest norm first.
@@ -48,6 +54,7 @@ class Optimizer {
   [[nodiscard]] int64_t rejected() const { return rejected_; }
 
  private:
+  [[nodiscard]] Tensor squares() const;  // of all buckets, in the host's memory
   // The root of the squares of all rows of all parameters.
   [[nodiscard]] double grad_norm_of_rows(const Mesh& mesh) const;
   void step_entry(const FlatStore::Entry& entry, const Rate& rate, double grad_scale);

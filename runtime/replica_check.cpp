@@ -15,7 +15,7 @@ namespace {
 int64_t checksum(const Replica& replica) {
   uint64_t sum = 0;
   for (const Tensor& t : replica.tensors) {
-    Tensor bytes = t;  // only read
+    Tensor bytes = t.on_host();  // only read
     sum = sum << 32 | crc32c(bytes.raw(), t.bytes());
   }
   return static_cast<int64_t>(sum);

@@ -115,7 +115,7 @@ RunData::RunData(const Config& config, const BatchPlan& plan, Group& world,
     : config_(config),
       dataset_(Dataset::open(config.data.path)),
       options_(options_of_rank(config, dataset_, plan, world, context.trace)),
-      pool_(context.pool) {
+      pool_(context.host_pool()) {
   if (config.data.verify) verify_share(dataset_, world.rank(), world.size());
   require_same(world, "the data set " + config.data.path, dataset_.fingerprint());
   const Tokenizer tokenizer = Tokenizer::load(dataset_.tokenizer_path());

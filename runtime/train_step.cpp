@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/tensor/convert.h"
 #include "core/tensor/element.h"
 #include "parallel/lanes.h"
 #include "runtime/config/validate_deterministic.h"
@@ -48,9 +49,14 @@ TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabu
                config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
       measures_(model_->measure_places(plan.sequences), model_->detail_places(),
                 static_cast<size_t>(state_.store().lanes())),
-      losses_({state_.store().lanes(), 1}, DType::kF64) {}
+      figures_({state_.store().lanes() + std::ssize(state_.store().buckets())}, DType::kF64,
+               context.pool, "figures"),
+      losses_(figures_.view(0, {state_.store().lanes(), 1})) {}
 
-double TrainStep::grad_norm() const { return state_.optimizer().grad_norm(mesh_); }
+double TrainStep::grad_norm() const {
+  return state_.optimizer().grad_norm(
+      mesh_, seen_.span<double>().subspan(static_cast<size_t>(losses_.count())));
+}
 
 void TrainStep::accumulate(const std::function<MicroBatch()>& next,
                            const std::function<void()>& at_peak) {
@@ -75,7 +81,8 @@ void TrainStep::accumulate(const std::function<MicroBatch()>& next,
       tape.on_grad_ready = [this](Param& w) { reducer_.ready(w); };
     }
     const Var y = model_->loss(tape, batch, key, scale);
-    losses_.data<double>()[lane] += element(y.value());
+    Tensor loss = losses_.view(lane, {1});
+    add_converted(loss, y.value());
     if (at_peak) at_peak();
     context_.heartbeat->at("backward");
     tape.backward(y);
@@ -83,7 +90,7 @@ void TrainStep::accumulate(const std::function<MicroBatch()>& next,
 }
 
 double TrainStep::loss() const {
-  return losses_.count() == 1 || mesh_.all().rank() == 0 ? element(losses_) : 0;
+  return losses_.count() == 1 || mesh_.all().rank() == 0 ? element(seen_) : 0;
 }
 
 void TrainStep::restore(const Manifest& manifest) {
@@ -98,6 +105,8 @@ void TrainStep::reduce() {
   reducer_.finish();
   const int64_t lanes = losses_.count();
   if (lanes > 1) sum_lanes(losses_, mesh_.all());
+  state_.optimizer().squares(figures_.view(lanes, {figures_.count() - lanes}));
+  seen_ = figures_.on_host();
   const std::span<double> sums = measures_.sums();
   if (sums.empty()) return;
   Tensor all = Tensor::of<double>({lanes, std::ssize(sums) / lanes}, {sums.begin(), sums.end()});

@@ -44,7 +44,8 @@ class TrainStep {
   // every rank the values of all its parameters. Collective.
   void restore(const Manifest& manifest);
 
-  // Waits until all gradients, and the model's figures, are summed over the ranks.
+  // Waits until all gradients, and the model's figures, are summed over the ranks. On a GPU, where
+  // this is all that the host waits for in a step.
   void reduce();
 
   // After that, this rank's part of the loss in nats per token of the step.
@@ -80,7 +81,9 @@ class TrainStep {
   TrainingState state_;
   GradReducer reducer_;
   Measures measures_;
-  Tensor losses_;  // [lanes, 1] of this rank
+  Tensor figures_;  // [lanes + buckets] float64: of this rank, its losses and squares of norms
+  Tensor losses_;   // [lanes, 1], the first of them
+  Tensor seen_;     // all of them, in the host's memory, once they are summed
 };
 
 }  // namespace anabranch

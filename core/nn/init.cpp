@@ -53,6 +53,11 @@ void fill_run(T* out, const Init& init, uint64_t key, int64_t row, int64_t begin
 
 // `to` holds the elements of this rank's part of `w` from element `first` on.
 void fill(Tensor to, const Param& w, int64_t first, uint64_t key) {
+  if (to.device().is_cuda()) {
+    const Tensor host(to.shape(), to.dtype());
+    fill(host, w, first, key);
+    return to.copy_from(host);
+  }
   const int64_t rows = w.shape.rank() > 0 ? std::max<int64_t>(w.global_shape[0], 1) : 1;
   const int64_t row = w.global_shape.count() / rows;
   dispatch(to.dtype(), [&]<class T>() {

@@ -73,6 +73,11 @@ Tensor Tensor::copy_in(const std::shared_ptr<Pool>& pool, const char* tag) const
   return t;
 }
 
+Tensor Tensor::beside(const Tensor& other) const {
+  const bool there = empty() || (device().is_cpu() == other.device().is_cpu());
+  return there ? *this : copy_in(other.pool());
+}
+
 void Tensor::fill_zero() { memory::fill_zero(device(), raw(), bytes(), stream()); }
 
 void Tensor::copy_from(const Tensor& from) {

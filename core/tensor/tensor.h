@@ -141,6 +141,12 @@ class Tensor {
   // A copy in the memory of `pool`, or on the plain heap of the CPU if that is null.
   [[nodiscard]] Tensor copy_in(const std::shared_ptr<Pool>& pool, const char* tag = "copy") const;
 
+  // Itself, or if `other` is on another device a copy beside it.
+  [[nodiscard]] Tensor beside(const Tensor& other) const;
+
+  // Itself, or if it is on a GPU a copy in the host's memory, for which the host waits.
+  [[nodiscard]] Tensor on_host() const { return device().is_cpu() ? *this : copy_in(nullptr); }
+
   void fill_zero();
   // Copies the elements of a tensor of equal count and type, from any device.
   void copy_from(const Tensor& from);

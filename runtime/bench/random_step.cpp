@@ -8,8 +8,8 @@ namespace {
 MicroBatch random_batch(const Config& config, int64_t vocabulary, const RankContext& context) {
   const Shape shape{config.train.micro_batch, config.model.context};
   const auto seed = 2 * static_cast<uint64_t>(context.rank);
-  return {random_ids(shape, vocabulary, seed, context.pool),
-          random_ids(shape, vocabulary, seed + 1, context.pool), 0};
+  return {random_ids(shape, vocabulary, seed, context.host_pool()),
+          random_ids(shape, vocabulary, seed + 1, context.host_pool()), 0};
 }
 
 }  // namespace

@@ -89,12 +89,13 @@ void load_state(const fs::path& checkpoint, const Manifest& manifest,
     const std::vector<Run> common = overlap(e, item);
     if (common.empty()) continue;  // another rank's: not read
     const std::vector<std::byte> content = read_slice(checkpoint, e, files);
-    Tensor value = item.value;
+    Tensor value = item.value.on_host();
     const int64_t width = size_of(e.type);
     for (const Run& run : common) {
       std::copy_n(content.data() + run.here * width, run.count * width,
                   value.raw() + run.there * width);
     }
+    if (item.value.device().is_cuda()) Tensor(item.value).copy_from(value);
   }
   for (const StateItem& item : items) {
     check_finite(join(checkpoint.string(), ": ", item.name), item.value);

@@ -75,7 +75,8 @@ void CheckpointSaver::lay_out(const std::vector<StateItem>& items) {
                    file_name(rank_, ".h5")};
     if (piece.copy.empty() || piece.copy.dtype() != item.value.dtype() ||
         !(piece.copy.shape() == item.value.shape())) {
-      piece.copy = item.value.like("checkpoint");
+      piece.copy = item.value.device().is_cpu() ? item.value.like("checkpoint")
+                                                : Tensor(item.value.shape(), item.value.dtype());
     }
   }
 }

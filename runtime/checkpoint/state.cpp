@@ -39,7 +39,8 @@ std::vector<Run> runs_of(const Part& part, int64_t from, int64_t count) {
 void check_finite(const std::string& name, const Tensor& value) {
   if (value.dtype() == DType::kI64) return;
   dispatch(value.dtype(), [&]<class T>() {
-    const T* v = value.data<T>();
+    const Tensor here = value.on_host();
+    const T* v = here.data<T>();
     for (int64_t i = 0; i < value.count(); ++i) {
       if (!std::isfinite(static_cast<Accumulator<T>>(v[i]))) {
         throw data_error(name, " holds a value that is not finite, at element ", i, " of ",

@@ -39,7 +39,7 @@ Var PlacedDropout::operator()(const Var& x, int64_t layer, int site) const {
 BlockContext whole_context(const MicroBatch& batch, int64_t heads, const PlacedDropout& drop,
                            int64_t layer) {
   return {[B = batch.inputs.dim(0), heads, starts = batch.document_starts](const Var& qkv) {
-            return attention(qkv, B, heads, starts);
+            return attention(qkv, B, heads, starts.beside(qkv.value()));
           },
           [drop, layer](const Var& x, int site) { return drop(x, layer, site); }};
 }

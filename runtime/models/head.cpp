@@ -8,12 +8,12 @@
 namespace anabranch {
 
 Var Head::loss(const Var& x, const Tensor& targets, double scale) const {
-  return linear_cross_entropy(x, table_, flat(targets), scale, softcap_);
+  return linear_cross_entropy(x, table_, flat(targets).beside(x.value()), scale, softcap_);
 }
 
 Tensor Head::losses(const Tensor& x, const Tensor& targets) const {
   Tensor losses = x.like({x.dim(0)}, accumulator_of(x.dtype()), "token_losses");
-  token_losses(losses, x, table_, flat(targets), softcap_);
+  token_losses(losses, x, table_, flat(targets).beside(x), softcap_);
   return losses;
 }
 

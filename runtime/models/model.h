@@ -15,7 +15,8 @@
 
 namespace anabranch {
 
-// The sequences that one forward sees. Samples are consecutive in the global order, so the row of
+// The sequences that one forward sees, in the host's memory: what a GPU needs of them is sent where
+// it is needed. Samples are consecutive in the global order, so the row of
 // token t of sequence b has global index (first_sample + b) * T + t, whatever the layout.
 struct MicroBatch {
   Tensor inputs;   // [B, T] int32

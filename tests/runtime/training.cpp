@@ -104,7 +104,8 @@ Training run_training(const Config& config, const TrainingOptions& options) {
     RankContext context;
     context.rank = world.rank();
     context.size = world.size();
-    context.pool = std::make_shared<Pool>();
+    context.device = options.device;
+    context.pool = std::make_shared<Pool>(options.device);
     context.trace = &trace;
     RunDirectory directory(config.run.dir, world.rank() == 0);
     StopRequest stop;

@@ -49,6 +49,8 @@ struct TrainingOptions {
   std::pair<int64_t, int64_t> profile{-1, -1};
   // Called on a rank's thread when it reports a step.
   std::function<void(int rank, int64_t step, StopRequest& stop)> after_step = {};
+  // Where tensors are.
+  Device device = {};
   // By rank, where it runs, as its plan is told; empty: on one host, in order.
   std::vector<std::string> hosts = {};
   // Filled as the run goes on, for runs that throw.
