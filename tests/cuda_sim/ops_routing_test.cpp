@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/add.h"
 #include "core/ops/balance_loss.h"
 #include "core/ops/binary_cross_entropy.h"
 #include "core/ops/combine_rows.h"
@@ -103,6 +104,26 @@ TEST_F(SimRouting, GivesTheSameBitsInEveryOrder) {
   };
   cuda_sim::for_each_order(2, same);
   cuda_sim::for_each_schedule(2, same);
+}
+
+// Rows of packs' width that begin between packs.
+TEST_F(SimRouting, TakesViewsThatAreNotAligned) {
+  const test::TestDevice gpu = test::devices().back();
+  const Tensor source = gpu.place(Tensor::of<int32_t>({4}, {2, 0, 2, -1}));
+  const SlotPlan plan{3, {{0, 4}}, source, gpu.place(Tensor::of<int32_t>({4}, {1, 0, 3, -1}))};
+  const Tensor whole = gpu.place(test::random({1 + 4 * 8}, 1, DType::kF32));
+  const Tensor gates = gpu.place(test::random({4}, 2, DType::kF32));
+  const auto run_from = [&](const Tensor& z, const Tensor& dy) {
+    Tape tape;
+    const Var leaf = tape.input(z);
+    const Var y = combine_rows(gather_rows(leaf, plan.source), gates, plan);
+    tape.backward(combine_rows(leaf, gates, plan) + y, dy);
+    return std::vector<Tensor>{y.value(), tape.take_grad(leaf)};
+  };
+  const Tensor z = whole.view(1, {4, 8}), dy = whole.view(9, {3, 8});
+  const std::vector<Tensor> got = run_from(z, dy), want = run_from(z.clone(), dy.clone());
+  EXPECT_TRUE(test::same_bytes(got[0], want[0]));
+  test::expect_near(got[1], test::values(want[1]), test::op_tolerance(DType::kF32), "dz");
 }
 
 // The GPU may be as late as it likes: the host has put all work on the stream before any of it ran.
