@@ -46,7 +46,6 @@ struct Tiling {
   static constexpr bool kTensorCores = std::is_same_v<T, Bf16>;
   static constexpr int kWarps = sizeof(T) == 8 ? 2 : 4, kThreads = kWarps * kWarp;
   static constexpr int kStride = kRowStride<T, kWidth>;
-  static constexpr int kStep = kTensorCores ? 32 : 128 / sizeof(T);  // in registers
 };
 
 // Of the pass over keys, for the gradient of queries.
@@ -55,7 +54,8 @@ struct QueryTiling : Tiling<T, kWidth> {
   using Base = Tiling<T, kWidth>;
   static constexpr int kM = Base::kTensorCores ? 2 : 1;  // tiles of a warp's rows
   static constexpr int kRows = Base::kWarps * kM * kTile;
-  static constexpr int kMet = Base::kTensorCores && kWidth <= 64 ? 64 : Base::kStep;  // in a tile
+  static constexpr int kStep = Base::kTensorCores ? 32 : 128 / sizeof(T);       // in registers
+  static constexpr int kMet = Base::kTensorCores && kWidth <= 64 ? 64 : kStep;  // in a tile
   static constexpr size_t kShared = size_t{2 * kRows + 4 * kMet} * Base::kStride * sizeof(T);
 };
 
@@ -65,7 +65,8 @@ struct KeyTiling : Tiling<T, kWidth> {
   using Base = Tiling<T, kWidth>;
   static constexpr int kM = Base::kTensorCores && kWidth <= 64 ? 2 : 1;
   static constexpr int kRows = Base::kWarps * kM * kTile;
-  static constexpr int kMet = Base::kTensorCores ? 64 : Base::kStep;
+  static constexpr int kStep = Base::kTensorCores ? 32 : 16;  // in registers
+  static constexpr int kMet = Base::kTensorCores ? 64 : 128 / sizeof(T);
   static constexpr size_t kShared =
       size_t{2 * kRows + 4 * kMet} * Base::kStride * sizeof(T) + 4 * kMet * sizeof(Accumulator<T>);
 };
@@ -120,7 +121,6 @@ __global__ void __launch_bounds__((QueryTiling<T, kWidth>::kThreads))
   // The warp's own rows.
   const int own = static_cast<int>(threadIdx.x) / kWarp * G::kM * kTile;
   const int begin = first + own, end = min(begin + G::kM * kTile, k.tokens);
-  const RowsInMemory<T, kWidth> own_q{queries + own * G::kStride}, own_dy{dys + own * G::kStride};
   Sum<T> dq[G::kM][kWidth / kTile];
   clear<T>(dq);
   A lse[G::kM][2], delta[G::kM][2];  // lse in units of log 2
@@ -134,9 +134,14 @@ __global__ void __launch_bounds__((QueryTiling<T, kWidth>::kThreads))
     }
   }
   const A log2_scale = k.scale * std::numbers::log2e_v<A>;
+  wait_async<0>();
+  __syncthreads();
+  const OwnRows<T, kWidth, G::kM> own_q(queries + own * G::kStride), own_dy(dys + own * G::kStride);
   for (int key = key_begin, stage = 0; key < key_end; key += G::kMet, stage ^= 1) {
-    wait_async<0>();
-    __syncthreads();
+    if (key != key_begin) {
+      wait_async<0>();
+      __syncthreads();
+    }
     if (key + G::kMet < key_end) ask(key + G::kMet, stage ^ 1);
     for (int part = 0; part < G::kMet; part += G::kStep) {
       const int at = (stage * G::kMet + part) * G::kStride, from = key + part;
@@ -269,6 +274,7 @@ __global__ void __launch_bounds__((KeyTiling<T, kWidth>::kThreads))
   clear<T>(dk);
   clear<T>(dv);
   const A log2_scale = k.scale * std::numbers::log2e_v<A>;
+  const RowsInMemory<T, kWidth> own_k(kept_k), own_v(kept_v);
   for (int query = seeing.begin, stage = 0; query < seeing.end; query += G::kMet, stage ^= 1) {
     wait_async<0>();
     __syncthreads();
@@ -280,8 +286,8 @@ __global__ void __launch_bounds__((KeyTiling<T, kWidth>::kThreads))
                                     : Bounds::Seen::kNone;
       if (seen == Bounds::Seen::kNone) continue;
       Sum<T> s[G::kM][G::kStep / kTile], ds[G::kM][G::kStep / kTile];
-      dot_products<T, kWidth>(s, RowsInMemory<T, kWidth>{kept_k}, queries + at);
-      dot_products<T, kWidth>(ds, RowsInMemory<T, kWidth>{kept_v}, dys + at);
+      dot_products<T, kWidth>(s, own_k, queries + at);
+      dot_products<T, kWidth>(ds, own_v, dys + at);
       if (seen == Bounds::Seen::kSome) {
         hide_unseeing<T>(s, bounds, begin, from, k.tokens, places);
       }

@@ -17,8 +17,6 @@ struct Tiling {
   static constexpr int kStep = kTensorCores && kWidth > 64 ? 32 : kKeys;  // in registers
   static constexpr int kStride = kRowStride<T, kWidth>;
   static constexpr size_t kShared = size_t{kRows + 4 * kKeys} * kStride * sizeof(T);
-  using Rows = std::conditional_t<kTensorCores && kWidth <= 64, RowsHeld<T, kWidth, kM>,
-                                  RowsInMemory<T, kWidth>>;
 };
 
 // What a warp keeps of its rows from tile to tile. The sums of weights are each lane's own.
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__((Tiling<T, kWidth>::kThreads))
   }
   wait_async<0>();
   __syncthreads();
-  const typename G::Rows left(queries + own * G::kStride);
+  const OwnRows<T, kWidth, G::kM> left(queries + own * G::kStride);
   const A log2_scale = k.scale * std::numbers::log2e_v<A>;
   for (int key = key_begin, stage = 0; key < key_end; key += G::kKeys, stage ^= 1) {
     if (key != key_begin) {

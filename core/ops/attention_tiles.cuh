@@ -111,6 +111,8 @@ template <class T, int kWidth>
 struct RowsInMemory {
   const T* at;
 
+  __device__ __forceinline__ explicit RowsInMemory(const T* rows) : at(rows) {}
+
   __device__ __forceinline__ Left<T> operator()(int m, int c) const {
     return load_left<T>(at + (m * kRowStride<T, kWidth> + c) * kTile, kRowStride<T, kWidth>);
   }
@@ -122,7 +124,7 @@ struct RowsHeld {
   Left<T> held[kM][kWidth / kTile];
 
   __device__ __forceinline__ explicit RowsHeld(const T* at) {
-    const RowsInMemory<T, kWidth> rows{at};
+    const RowsInMemory<T, kWidth> rows(at);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -132,6 +134,11 @@ struct RowsHeld {
 
   __device__ __forceinline__ Left<T> operator()(int m, int c) const { return held[m][c]; }
 };
+
+// Whichever fits into registers beside the sums.
+template <class T, int kWidth, int kM>
+using OwnRows = std::conditional_t<std::is_same_v<T, Bf16> && kWidth <= 64, RowsHeld<T, kWidth, kM>,
+                                   RowsInMemory<T, kWidth>>;
 
 // to[i, j] = left_i . right_j, for a warp's rows and kN x 16 rows in shared memory.
 template <class T, int kWidth, int kM, int kN, class Rows>
@@ -168,16 +175,15 @@ __device__ __forceinline__ void hide_unseen(Sum<T> (&scores)[kM][kN], const Boun
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = min(q + m * kTile + places.rows[r], end - 1);
-      const int first = bounds.first_of(row) - key, last = bounds.last_of(row) - key;
+      const int first = bounds.first_of(row);
+      const auto more = static_cast<unsigned>(bounds.last_of(row) - first);
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           if (Places::row_slot(i) != r) continue;
-          const int at = n * kTile + places.column(i);
-          if (at < first || at > last) {
-            scores[m][n].x[i] = -std::numeric_limits<A>::infinity();
-          }
+          const auto behind = static_cast<unsigned>(key + n * kTile + places.column(i) - first);
+          if (behind > more) scores[m][n].x[i] = -std::numeric_limits<A>::infinity();
         }
       }
     }

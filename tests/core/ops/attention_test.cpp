@@ -103,42 +103,49 @@ TEST(Attention, FirstKeysOfZeroAreNoBoundToTheBit) {
 
 // Three documents of tokens that no block of the next one reads: what is in them does not matter,
 // not even a NaN, which no weight of 0 would hide.
-TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
-  constexpr int64_t kTokens = 576, kWidth = 32;
-  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
-    Tensor first({1, kTokens}, DType::kI32);
-    for (int64_t t = 0; t < kTokens; ++t) {
-      first.data<int32_t>()[t] = static_cast<int32_t>(t / 192 * 192);
+void expect_blocks_are_not_read(const test::TestDevice& device, DType type) {
+  constexpr int64_t kWidth = 32;
+  const int64_t document = device.pool ? 64 : 192, tokens = 3 * document;
+  Tensor first({1, tokens}, DType::kI32);
+  for (int64_t t = 0; t < tokens; ++t) {
+    first.data<int32_t>()[t] = static_cast<int32_t>(t / document * document);
+  }
+  const Tensor qkv = test::random({tokens, 3 * kWidth}, 1, type);
+  const Tensor dy = test::random({tokens, kWidth}, 2, type);
+  const test::Pass want = test::forward_and_back(qkv, dy, 1, 1, first, {}, device);
+  Tensor other = qkv.clone();
+  other.view(document * 3 * kWidth, {document, 3 * kWidth})
+      .copy_from(test::full({document, 3 * kWidth}, NAN, type));
+  const test::Pass got = test::forward_and_back(other, dy, 1, 1, first, {}, device);
+  const auto same = [&](const Tensor& a, const Tensor& b, int64_t columns) {
+    const std::vector<double> x = test::values(a), y = test::values(b);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const bool touched = static_cast<int64_t>(i) / columns / document == 1;
+      ASSERT_EQ(std::isnan(x[i]), touched) << device.name << name_of(type) << " " << i;
+      if (touched) continue;
+      ASSERT_EQ(x[i], y[i]) << device.name << name_of(type) << " " << i;
     }
-    const Tensor qkv = test::random({kTokens, 3 * kWidth}, 1, type);
-    const Tensor dy = test::random({kTokens, kWidth}, 2, type);
-    const test::Pass want = test::forward_and_back(qkv, dy, 1, 1, first);
-    Tensor other = qkv.clone();
-    other.view(192 * 3 * kWidth, {192, 3 * kWidth})
-        .copy_from(test::full({192, 3 * kWidth}, NAN, type));
-    const test::Pass got = test::forward_and_back(other, dy, 1, 1, first);
-    const auto same = [&](const Tensor& a, const Tensor& b, int64_t columns) {
-      const std::vector<double> x = test::values(a), y = test::values(b);
-      for (size_t i = 0; i < x.size(); ++i) {
-        const bool touched = static_cast<int64_t>(i) / columns / 192 == 1;
-        ASSERT_EQ(std::isnan(x[i]), touched) << name_of(type) << " " << i;
-        if (touched) continue;
-        ASSERT_EQ(x[i], y[i]) << name_of(type) << " " << i;
-      }
-    };
-    same(got.y, want.y, kWidth);
-    same(got.dqkv, want.dqkv, 3 * kWidth);
+  };
+  same(got.y, want.y, kWidth);
+  same(got.dqkv, want.dqkv, 3 * kWidth);
+}
+
+TEST(Attention, BlocksBeforeTheFirstKeysAreNotRead) {
+  for (const test::TestDevice& device : test::devices()) {
+    for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+      expect_blocks_are_not_read(device, type);
+    }
   }
 }
+
+struct Size {
+  int64_t batch, tokens, heads, width;
+  uint32_t longest = 0;  // document; 0: no first keys
+};
 
 // Across the edges of blocks, from all keys (longest 0) and from first keys of documents; up to the
 // token and up to last keys.
 TEST(Attention, EveryTypeMatchesTheEquations) {
-  struct Size {
-    int64_t batch, tokens, heads, width;
-    uint32_t longest = 0;  // document; 0: no first keys
-  };
-
   for (const Size& size : {Size{1, 1, 1, 1},
                            {2, 17, 2, 5},
                            {1, 64, 1, 16},
@@ -181,11 +188,6 @@ TEST(Attention, EveryTypeMatchesTheEquations) {
 
 // Every kernel of a GPU, which are chosen by the width, with rows and keys that end in a tile.
 TEST(Attention, EveryDeviceMatchesTheEquations) {
-  struct Size {
-    int64_t batch, tokens, heads, width;
-    uint32_t longest = 0;  // document; 0: no first keys
-  };
-
   for (const test::TestDevice& device : test::devices()) {
     for (const Size& size : {Size{1, 1, 1, 1},
                              {2, 17, 2, 5},
@@ -234,9 +236,11 @@ TEST(Attention, LargeScoresDoNotOverflow) {
     qkv = test::cast(test::cast(qkv, DType::kF32), type);
     const Tensor dy = test::random({tokens, width}, 2, type);
     const test::Plain want = test::plain_attention(qkv, dy, 1, 1);
-    const test::Pass got = test::forward_and_back(qkv, dy, 1, 1);
-    test::expect_near(got.y, want.y, test::op_tolerance(type), "y");
-    for (const double g : test::values(got.dqkv)) ASSERT_TRUE(std::isfinite(g));
+    for (const test::TestDevice& device : test::devices()) {
+      const test::Pass got = test::forward_and_back(qkv, dy, 1, 1, {}, {}, device);
+      test::expect_near(got.y, want.y, test::op_tolerance(type), device.name);
+      for (const double g : test::values(got.dqkv)) ASSERT_TRUE(std::isfinite(g)) << device.name;
+    }
   }
 }
 
@@ -305,14 +309,14 @@ TEST(Attention, TheGradientAccumulates) {
 TEST(Attention, ThreadsDoNotChangeABit) {
   const int kept = thread_count();
 
-  struct Size {
+  struct Typed {
     DType type;
     int64_t batch, tokens, heads, width;
   };
 
-  for (const Size& size : {Size{DType::kF32, 2, 100, 3, 8},
-                           {DType::kBF16, 2, 100, 3, 32},
-                           {DType::kBF16, 1, 600, 1, 64}}) {
+  for (const Typed& size : {Typed{DType::kF32, 2, 100, 3, 8},
+                            {DType::kBF16, 2, 100, 3, 32},
+                            {DType::kBF16, 1, 600, 1, 64}}) {
     const int64_t rows = size.batch * size.tokens, channels = size.heads * size.width;
     const Tensor qkv = test::random({rows, 3 * channels}, 1, size.type);
     const Tensor dy = test::random({rows, channels}, 2, size.type);
