@@ -1,8 +1,24 @@
 #include "core/ops/block_linear.h"
 
+#include "core/base/build.h"
 #include "core/ops/linear.h"
 
 namespace anabranch {
+namespace {
+
+void forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  if (x.device().is_cpu()) return cpu::block_linear_forward(y, x, w, bias);
+  if constexpr (build::kCuda) return cuda::block_linear_forward(y, x, w, bias);
+  AB_FAIL("[block_linear] no kernel for this device in this build");
+}
+
+void backward(Tensor& dx, GradSink& dw, const Tensor& dy, const Tensor& x, const Tensor& w) {
+  if (x.device().is_cpu()) return cpu::block_linear_backward(dx, dw, dy, x, w);
+  if constexpr (build::kCuda) return cuda::block_linear_backward(dx, dw, dy, x, w);
+  AB_FAIL("[block_linear] no kernel for this device in this build");
+}
+
+}  // namespace
 
 Var block_linear(const Var& x, Param& w, Param& bias) {
   const Shape& s = w.value.shape();
@@ -12,16 +28,15 @@ Var block_linear(const Var& x, Param& w, Param& bias) {
                bias.value.dtype() == accumulator_of(x.dtype()),
            "[block_linear] x is ", name_of(x.dtype()), ", w ", name_of(w.value.dtype()), ", bias ",
            name_of(bias.value.dtype()), bias.value.shape());
-  AB_CHECK(x.value().device().is_cpu(), "[block_linear] no kernel for this device in this build");
   Tensor y = x.value().like("block_linear");
-  cpu::block_linear_forward(y, x.value(), w.value, bias.value);
+  forward(y, x.value(), w.value, bias.value);
   if (x.tape() == nullptr) return y;
   return x.tape()->record("block_linear", y, {&w, &bias},
                           [x, &w, &bias](Tape& t, const Tensor& dy) {
                             Tensor dx = t.wants(x) ? dy.like("gradient") : Tensor();
                             GradSink dw = t.grad(w), db = t.grad(bias);
-                            cpu::block_linear_backward(dx, dw, dy, x.value(), w.value);
-                            cpu::column_sums(db, dy);
+                            backward(dx, dw, dy, x.value(), w.value);
+                            bias_gradient(db, dy);
                             t.give(x, dx);
                           });
 }

@@ -25,4 +25,12 @@ void block_linear_backward(Tensor& dx, GradSink& dw, const Tensor& dy, const Ten
                            const Tensor& w);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void block_linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias);
+void block_linear_backward(Tensor& dx, GradSink& dw, const Tensor& dy, const Tensor& x,
+                           const Tensor& w);
+
+}  // namespace cuda
 }  // namespace anabranch

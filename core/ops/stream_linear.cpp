@@ -1,8 +1,26 @@
 #include "core/ops/stream_linear.h"
 
+#include "core/base/build.h"
 #include "core/ops/stream_tree.h"
 
 namespace anabranch {
+namespace {
+
+void forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b,
+             MixOrder order) {
+  if (s.device().is_cpu()) return cpu::stream_linear_forward(u, s, g, w, b, order);
+  if constexpr (build::kCuda) return cuda::stream_linear_forward(u, s, g, w, b);
+  AB_FAIL("[stream_linear] no kernel for this device in this build");
+}
+
+void backward(cpu::StreamGradients& to, const Tensor& du, const Tensor& s, const Tensor& g,
+              const Tensor& w, const Tensor& b) {
+  if (s.device().is_cpu()) return cpu::stream_linear_backward(to, du, s, g, w, b);
+  if constexpr (build::kCuda) return cuda::stream_linear_backward(to, du, s, g, w, b);
+  AB_FAIL("[stream_linear] no kernel for this device in this build");
+}
+
+}  // namespace
 
 void check_streams(const char* op, const Var& s, const Var& g, const Param& w, const Param& b) {
   const DType sums = accumulator_of(s.dtype());
@@ -37,16 +55,16 @@ Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order
   check_streams("stream_linear", s, g, w, b);
   AB_CHECK(s.value().device().is_cpu(), "[stream_linear] no kernel for this device in this build");
   if (streams == StreamOrder::kTree) {
-    const auto forward = [order](Tensor& u, const Tensor& rows, const Tensor& gates,
-                                 const Tensor& kernels, const Tensor& biases) {
-      cpu::stream_linear_forward(u, rows, gates, kernels, biases, order);
+    const auto of_one = [order](Tensor& u, const Tensor& rows, const Tensor& gates,
+                                const Tensor& kernels, const Tensor& biases) {
+      forward(u, rows, gates, kernels, biases, order);
     };
-    return stream_tree("stream_linear", s, g, w, b, forward, cpu::stream_linear_backward);
+    return stream_tree("stream_linear", s, g, w, b, of_one, backward);
   }
   const DType type = sums == SumType::kWide ? accumulator_of(s.dtype()) : s.dtype();
   Tensor u = s.value().like({s.dim(0), w.value.dim(1)}, type, "stream_linear");
-  cpu::stream_linear_forward(u, s.value(), g.value(), w.value, b.value, order);
-  return record_streams("stream_linear", u, s, g, w, b, cpu::stream_linear_backward);
+  forward(u, s.value(), g.value(), w.value, b.value, order);
+  return record_streams("stream_linear", u, s, g, w, b, backward);
 }
 
 }  // namespace anabranch

@@ -59,6 +59,16 @@ void stream_linear_backward(StreamGradients& to, const Tensor& du, const Tensor&
 
 }  // namespace cpu
 
+namespace cuda {
+
+// Both orders are that of scaled inputs; dA_k is rounded to s's type.
+void stream_linear_forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w,
+                           const Tensor& b);
+void stream_linear_backward(cpu::StreamGradients& to, const Tensor& du, const Tensor& s,
+                            const Tensor& g, const Tensor& w, const Tensor& b);
+
+}  // namespace cuda
+
 // Records an op of streams with its backward; without a tape `y` alone.
 Var record_streams(const char* op, const Tensor& y, const Var& s, const Var& g, Param& w, Param& b,
                    cpu::StreamBackward backward);

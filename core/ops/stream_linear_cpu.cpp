@@ -139,6 +139,7 @@ template <class T>
 void backward(StreamGradients& to, const Tensor& du, const Tensor& s, const Tensor& g,
               const Tensor& w, const Tensor& b) {
   using A = Accumulator<T>;
+  if (s.dim(0) == 0 && !to.dw.accumulate) to.dw.out.fill_zero();
   Scratch<T> scratch(s);
   for (int64_t first = 0; first < s.dim(0); first += kStreamRows) {
     const Tile<T> t(s, g, w, b, first, kStreamRows);

@@ -3,9 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/block_linear.h"
 #include "core/ops/grouped_linear.h"
 #include "core/ops/linear.h"
 #include "core/ops/linear_cross_entropy.h"
+#include "core/ops/stream_linear.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -30,15 +32,16 @@ class SimMatrixOps : public testing::Test {
   }
 
   // y, dx and the parameters' gradients of an op.
-  static void expect_op_same(const test::Op& op, const Tensor& x,
-                             const std::vector<Param*>& params) {
+  void expect_op_same(const test::Op& op, const Tensor& x, const std::vector<Param*>& params) {
     expect_same_in_every_order([&] {
-      const test::OpRun got = test::run_op(op, x, params, {}, test::devices().back());
+      const test::OpRun got = test::run_op(op, x, params, {}, gpu_);
       std::vector<Tensor> all{got.y, got.dx};
       all.insert(all.end(), got.dparams.begin(), got.dparams.end());
       return all;
     });
   }
+
+  const test::TestDevice gpu_ = test::devices().back();
 };
 
 TEST_F(SimMatrixOps, Linear) {
@@ -46,7 +49,7 @@ TEST_F(SimMatrixOps, Linear) {
     for (const DType type : {DType::kF32, DType::kBF16}) {
       Param w = test::param("w", test::random({M, 40}, 1, type));
       Param b = test::param("b", test::random({M}, 2, DType::kF32));
-      const Tensor x = test::random({300, 40}, 3, type);
+      const Tensor x = test::random({70, 40}, 3, type);
       expect_op_same([&](const Var& v) { return linear(v, w, &b); }, x, {&w, &b});
       expect_op_same([&](const Var& v) { return linear_gelu(v, w, b); }, x, {&w, &b});
     }
@@ -61,11 +64,10 @@ TEST_F(SimMatrixOps, LinearCrossEntropy) {
     Param w = test::param("w", test::random({V, 16}, 1, type));
     const Tensor x = test::random({9, 16}, 3, type), one = test::full({1}, 1, DType::kF32);
     expect_same_in_every_order([&] {
-      const test::TestDevice gpu = test::devices().back();
       const auto op = [&](const Var& v) {
-        return linear_cross_entropy(v, w, gpu.place(targets), 0.5, 3);
+        return linear_cross_entropy(v, w, gpu_.place(targets), 0.5, 3);
       };
-      const test::OpRun got = test::run_op(op, x, {&w}, one, gpu);
+      const test::OpRun got = test::run_op(op, x, {&w}, one, gpu_);
       return std::vector<Tensor>{got.y, got.dx, got.dparams[0]};
     });
   }
@@ -78,6 +80,34 @@ TEST_F(SimMatrixOps, GroupedLinear) {
     Param w = test::param("w", test::random({3, M, 104}, 1, type));
     expect_op_same([&](const Var& v) { return grouped_linear(v, w, groups); },
                    test::random({137, 104}, 3, type), {&w});
+  }
+}
+
+TEST_F(SimMatrixOps, BlockLinear) {
+  Param w = test::param("w", test::random({3, 8, 8}, 1, DType::kBF16));
+  Param b = test::param("b", test::random({24}, 2, DType::kF32));
+  expect_op_same([&](const Var& v) { return block_linear(v, w, b); },
+                 test::random({50, 24}, 3, DType::kBF16), {&w, &b});
+}
+
+TEST_F(SimMatrixOps, StreamLinear) {
+  for (const auto& [C, type] :
+       {std::pair(24, DType::kF32), {24, DType::kBF16}, {13, DType::kBF16}}) {
+    Param w = test::param("w", test::random({5, 16, C}, 1, type));
+    Param b = test::param("b", test::random({5, 16}, 2, DType::kF32));
+    expect_same_in_every_order([&] {
+      const std::vector<Param*> params{&w, &b};
+      const test::ParamsOn there(gpu_, params);
+      w.fresh = b.fresh = true;
+      w.grad = b.grad = {};
+      Tape tape;
+      const Var s = tape.input(gpu_.place(test::random({70, C}, 3, type)));
+      const Var g = tape.input(gpu_.place(test::random({70, 5}, 4, DType::kF32)));
+      const Var u = stream_linear(s, g, w, b);
+      tape.backward(u, gpu_.place(test::random({70, 16}, 5, type)));
+      return std::vector<Tensor>{u.value(), tape.take_grad(s), tape.take_grad(g),
+                                 w.grad.copy_in(nullptr), b.grad.copy_in(nullptr)};
+    });
   }
 }
 
