@@ -29,14 +29,16 @@ struct AuroraStep {
 };
 
 // One step of each matrix of a batch, in place. Returns how many matrices were left as they are,
-// with their momentum, because the update was not finite.
+// with their momentum, because the update was not finite. On a GPU it returns 0 without waiting,
+// and adds that number to rejected[0].
 //
 //   master, m, grad  [S, rows, cols] or [rows, cols], all float32 or all float64
 //   value            receives the rounded master: bfloat16, as master; may be null
+//   rejected         [1] int64, used on a GPU only; may be null
 //
 // d and diag(d) v are of the master's type. Throws Error if they do not fit or iterations < 1.
-int64_t aurora(Tensor& master, Tensor& m, const Tensor& grad, Tensor* value,
-               const AuroraStep& step);
+int64_t aurora(Tensor& master, Tensor& m, const Tensor& grad, Tensor* value, const AuroraStep& step,
+               Tensor* rejected = nullptr);
 
 namespace cpu {
 
@@ -44,4 +46,11 @@ int64_t aurora(Tensor& master, Tensor& m, const Tensor& grad, Tensor* value,
                const AuroraStep& step);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void aurora(Tensor& master, Tensor& m, const Tensor& grad, Tensor* value, const AuroraStep& step,
+            Tensor* rejected);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -29,7 +29,6 @@ void check_matrix_state(const char* op, const MatrixState& state, DType compute)
   if (state.value != nullptr) check(*state.value, DType::kBF16, "value");
   AB_CHECK(accumulator_of(compute) == master.dtype(), "[", op, "] cannot compute in ",
            name_of(compute), " beside ", name_of(master.dtype()));
-  AB_CHECK(master.device().is_cpu(), "[", op, "] no kernel for this device in this build");
 }
 
 namespace cpu {

@@ -66,4 +66,31 @@ void matrix_step(const MatrixState& state, const MatrixBatch& batch, int64_t ind
                  const MatrixStep& step);
 
 }  // namespace cpu
+
+// The same on a GPU, of all matrices of a batch at once. What the CPU decides on the host is in
+// tensors here: nobody waits for the GPU.
+namespace cuda {
+
+// v of all matrices; leaves m as it is.
+void momentum_direction(Tensor& v, const Tensor& m, const Tensor& grad, const MatrixStep& step);
+
+// squares [S, n] float64: of each row, or of each column, of each matrix of x.
+void axis_squares(Tensor& squares, const Tensor& x, const MatrixBatch& batch, bool of_rows);
+
+// sums[s] = the sum of the n elements of values [S, n]; both float64.
+void sum_each(Tensor& sums, const Tensor& values);
+
+// to = from with row i, or column i, of each matrix times factors[s, i], float64, which are rounded
+// to the type of `from`. `to` may be of a narrower type.
+void scale_axis(Tensor& to, const Tensor& from, const Tensor& factors, const MatrixBatch& batch,
+                bool of_rows);
+
+// m <- m' and the step of w along u, of which rows or columns are scaled by `factors` as
+// scale_axis does, if there are any. A matrix whose norms[s], float64, is not finite stays as it is
+// and adds 1 to rejected[0], int64, if that is not null.
+void matrix_step(const MatrixState& state, const MatrixBatch& batch, const Tensor& u,
+                 const Tensor* factors, bool of_rows, const Tensor& norms, Tensor* rejected,
+                 const MatrixStep& step);
+
+}  // namespace cuda
 }  // namespace anabranch

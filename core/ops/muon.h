@@ -22,15 +22,17 @@ struct MuonStep {
 };
 
 // One step of each matrix of a batch, in place. Returns how many matrices were left as they are,
-// with their state, because the update was not finite.
+// with their state, because the update was not finite. On a GPU it returns 0 without waiting, and
+// adds that number to rejected[0].
 //
 //   master, m, grad  [S, rows, cols] or [rows, cols], all float32 or all float64
 //   s                [S, rows] if rows >= cols, else [S, cols]; without S for a single matrix
 //   value            receives the rounded master: bfloat16, as master; may be null
+//   rejected         [1] int64, used on a GPU only; may be null
 //
 // Throws Error if they do not fit.
 int64_t muon(Tensor& master, Tensor& m, Tensor& s, const Tensor& grad, Tensor* value,
-             const MuonStep& step);
+             const MuonStep& step, Tensor* rejected = nullptr);
 
 namespace cpu {
 
@@ -38,4 +40,11 @@ int64_t muon(Tensor& master, Tensor& m, Tensor& s, const Tensor& grad, Tensor* v
              const MuonStep& step);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void muon(Tensor& master, Tensor& m, Tensor& s, const Tensor& grad, Tensor* value,
+          const MuonStep& step, Tensor* rejected);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -1,5 +1,6 @@
 #include "core/ops/polar.h"
 
+#include "core/base/build.h"
 #include "core/ops/matrix_batch.h"
 
 namespace anabranch {
@@ -31,8 +32,9 @@ void polar(Tensor& out, const Tensor& in, DType compute, const PolarForm& form) 
            out.shape(), " but both must be float32 or float64, of one shape");
   AB_CHECK(accumulator_of(compute) == in.dtype(), "[polar] cannot compute in ", name_of(compute),
            " beside ", name_of(in.dtype()));
-  AB_CHECK(in.device().is_cpu(), "[polar] no kernel for this device in this build");
-  cpu::polar(out, in, compute, form);
+  if (in.device().is_cpu()) return cpu::polar(out, in, compute, form);
+  if constexpr (build::kCuda) return cuda::polar(out, in, compute, form);
+  AB_FAIL("[polar] no kernel for this device in this build");
 }
 
 }  // namespace anabranch

@@ -37,7 +37,7 @@ struct PolarForm {
 //
 // In bfloat16, X, A and the polynomial are rounded to it and all sums are float32, and so is the
 // last X. A matrix of zeros stays one; one with a non-finite element becomes NaN. A matrix gives
-// the same alone as among others. Throws Error if the tensors do not fit.
+// the same alone as among others, on a CPU. Throws Error if the tensors do not fit.
 void polar(Tensor& out, const Tensor& in, DType compute, const PolarForm& form);
 
 namespace cpu {
@@ -45,4 +45,10 @@ namespace cpu {
 void polar(Tensor& out, const Tensor& in, DType compute, const PolarForm& form);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void polar(Tensor& out, const Tensor& in, DType compute, const PolarForm& form);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -3,10 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/aurora.h"
 #include "core/ops/block_linear.h"
 #include "core/ops/grouped_linear.h"
 #include "core/ops/linear.h"
 #include "core/ops/linear_cross_entropy.h"
+#include "core/ops/muon.h"
 #include "core/ops/stream_linear.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
@@ -107,6 +109,22 @@ TEST_F(SimMatrixOps, StreamLinear) {
       tape.backward(u, gpu_.place(test::random({70, 16}, 5, type)));
       return std::vector<Tensor>{u.value(), tape.take_grad(s), tape.take_grad(g),
                                  w.grad.copy_in(nullptr), b.grad.copy_in(nullptr)};
+    });
+  }
+}
+
+TEST_F(SimMatrixOps, MuonAndAurora) {
+  for (const Shape& shape : {Shape{2, 24, 40}, Shape{2, 41, 9}}) {
+    expect_same_in_every_order([&] {
+      const Tensor g = gpu_.place(test::random(shape, 3, DType::kF32));
+      Tensor w = gpu_.place(test::random(shape, 1, DType::kF32)),
+             m = gpu_.place(test::random(shape, 2, DType::kF32)),
+             s = gpu_.place(test::full({2, std::max(shape[1], shape[2])}, 0, DType::kF32));
+      Tensor value = gpu_.place(Tensor(shape, DType::kBF16));
+      muon(w, m, s, g, &value, {.lr = 0.1, .compute = DType::kBF16});
+      aurora(w, m, g, &value,
+             {.lr = 0.1, .compute = DType::kBF16, .form = PolarForm::simple_quintic(2)});
+      return std::vector<Tensor>{w, m, s, value};
     });
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/core/ops/matrices.h"
+#include "tests/support/devices.h"
 
 namespace anabranch {
 namespace {
@@ -17,27 +18,34 @@ const std::vector<double> kAfterTwo{0.22505,  0.718878, 0.593577,  -0.316098,
                                     0.560539, 0.449757, -0.531804, 0.425459};
 
 // u of a direction, without its shape's factor.
-Tensor direction(const Tensor& v, int iterations, DType compute = DType::kF64) {
+Tensor direction(const Tensor& v, int iterations, DType compute = DType::kF64,
+                 const test::TestDevice& device = {"cpu", nullptr}) {
   const auto rows = static_cast<double>(v.dim(-2)), cols = static_cast<double>(v.dim(-1));
-  Tensor w = test::full(v.shape(), 0, v.dtype()), m = test::full(v.shape(), 0, v.dtype());
+  Tensor w = device.place(test::full(v.shape(), 0, v.dtype())),
+         m = device.place(test::full(v.shape(), 0, v.dtype()));
   const AuroraStep step{.lr = -1 / std::sqrt(std::max(1.0, rows / cols)),
                         .momentum = 0,
                         .iterations = iterations,
                         .compute = compute};
-  EXPECT_EQ(aurora(w, m, v, nullptr, step), 0);
-  return w;
+  EXPECT_EQ(aurora(w, m, device.place(v), nullptr, step), 0);
+  return w.device().is_cpu() ? w : w.copy_in(nullptr);
 }
 
 TEST(Aurora, KnownDirections) {
-  test::expect_near(
-      direction(known(), 1),
-      {0.255236, 0.776805, 0.583962, -0.295905, 0.536246, 0.375515, -0.553429, 0.409881},
-      test::kSixDigits, "once");
-  test::expect_near(direction(known(), 2), kAfterTwo, test::kSixDigits, "twice");
-  test::expect_near(transposed(direction(transposed(known()), 2)), kAfterTwo, test::kSixDigits,
-                    "wide");
-  test::expect_near(direction(Tensor::of<double>({2, 2}, {2, 1, 0, 1}), 2),
-                    {0.948683, 0.316228, -0.316228, 0.948683}, test::kSixDigits, "square");
+  const Tensor square = Tensor::of<double>({2, 2}, {2, 1, 0, 1});
+  for (const test::TestDevice& device : test::devices()) {
+    const auto of = [&](const Tensor& v, int iterations) {
+      return direction(v, iterations, DType::kF64, device);
+    };
+    test::expect_near(
+        of(known(), 1),
+        {0.255236, 0.776805, 0.583962, -0.295905, 0.536246, 0.375515, -0.553429, 0.409881},
+        test::kSixDigits, device.name + " once");
+    test::expect_near(of(known(), 2), kAfterTwo, test::kSixDigits, device.name + " twice");
+    test::expect_near(transposed(of(transposed(known()), 2)), kAfterTwo, test::kSixDigits, "wide");
+    test::expect_near(of(square, 2), {0.948683, 0.316228, -0.316228, 0.948683}, test::kSixDigits,
+                      device.name + " square");
+  }
 }
 
 TEST(Aurora, TheRowsOfALongMatrixBecomeEven) {
@@ -107,17 +115,43 @@ TEST(Aurora, TheRmsFactorIsAtMostOne) {
 }
 
 TEST(Aurora, LowerPrecisionIsNearFloat64AndTheValueIsTheRoundedMaster) {
-  for (const auto& [rows, cols] : {std::pair(48, 96), {96, 48}, {33, 33}}) {
-    const Tensor v = test::random({2, rows, cols}, 1);
-    const Tensor want = direction(v, 2), v32 = test::cast(v, DType::kF32);
-    EXPECT_LE(test::distance(direction(v32, 2, DType::kF32), want), 10 * test::kPolarF32.relative);
-    EXPECT_LE(test::distance(direction(v32, 2, DType::kBF16), want), test::kPolarBf16.relative);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const auto& [rows, cols] : {std::pair(48, 96), {96, 48}, {33, 33}}) {
+      const Tensor v = test::random({2, rows, cols}, 1);
+      const Tensor want = direction(v, 2), v32 = test::cast(v, DType::kF32);
+      EXPECT_LE(test::distance(direction(v32, 2, DType::kF32, device), want),
+                10 * test::kPolarF32.relative);
+      EXPECT_LE(test::distance(direction(v32, 2, DType::kBF16, device), want),
+                test::kPolarBf16.relative);
+    }
+    const Shape shape{2, 5, 7};
+    Tensor w = device.place(test::random(shape, 1, DType::kF32)),
+           m = device.place(test::random(shape, 2, DType::kF32)),
+           value = device.place(Tensor(shape, DType::kBF16));
+    aurora(w, m, device.place(test::random(shape, 3, DType::kF32)), &value, {.lr = 0.1});
+    test::expect_near(value, test::values(test::cast(w, DType::kBF16)), test::kExact, "value");
   }
-  const Shape shape{2, 5, 7};
-  Tensor w = test::random(shape, 1, DType::kF32), m = test::random(shape, 2, DType::kF32);
-  Tensor value(shape, DType::kBF16);
-  aurora(w, m, test::random(shape, 3, DType::kF32), &value, {.lr = 0.1});
-  test::expect_near(value, test::values(test::cast(w, DType::kBF16)), test::kExact, "value");
+}
+
+TEST(Aurora, AGpuTakesTheCpusStep) {
+  for (const test::TestDevice& device : test::devices()) {
+    for (const auto& [rows, cols] : {std::pair(12, 5), {5, 12}, {8, 16}, {6, 6}}) {
+      const Shape shape{3, rows, cols};
+      const AuroraStep step{.lr = 0.1,
+                            .weight_decay = 0.3,
+                            .iterations = 3,
+                            .shape_scale = ShapeScale::kRms,
+                            .grad_scale = 0.5,
+                            .compute = DType::kF64};
+      const Tensor g = test::random(shape, 3);
+      Tensor w = test::random(shape, 1), m = test::random(shape, 2);
+      Tensor there = device.place(w.clone()), m_there = device.place(m.clone());
+      aurora(w, m, g, nullptr, step);
+      aurora(there, m_there, device.place(g), nullptr, step);
+      test::expect_near(there, test::values(w), test::op_tolerance(DType::kF64), device.name);
+      test::expect_near(m_there, test::values(m), test::op_tolerance(DType::kF64), device.name);
+    }
+  }
 }
 
 TEST(Aurora, AMatrixGivesTheSameAloneAsAmongOthers) {
@@ -145,22 +179,29 @@ TEST(Aurora, ASmallDecayDoesNotVanish) {
                     test::op_tolerance(DType::kF32), "w");
 }
 
-TEST(Aurora, AMatrixWhoseUpdateIsNotFiniteStaysAsItIs) {
+void expect_left(float bad, const test::TestDevice& device) {
   const Shape shape{3, 6, 4}, one{6, 4};
-  for (const float bad :
-       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    Tensor w = test::random(shape, 1, DType::kF32), m = test::random(shape, 2, DType::kF32);
-    const Tensor w0 = w.clone(), m0 = m.clone();
-    Tensor g = test::random(shape, 3, DType::kF32);
-    g.data<float>()[30] = bad;
-    EXPECT_EQ(aurora(w, m, g, nullptr, {.lr = 0.1, .weight_decay = 0.1}), 1);
-    for (const int64_t i : {0, 1, 2}) {
-      const auto same = [&](const Tensor& a, const Tensor& b) {
-        return test::values(a.view(i * 24, one)) == test::values(b.view(i * 24, one));
-      };
-      EXPECT_EQ(same(w, w0), i == 1);
-      EXPECT_EQ(same(m, m0), i == 1);
-    }
+  const Tensor w0 = test::random(shape, 1, DType::kF32), m0 = test::random(shape, 2, DType::kF32);
+  Tensor w = device.place(w0.clone()), m = device.place(m0.clone()),
+         g = test::random(shape, 3, DType::kF32),
+         rejected = device.place(Tensor::of<int64_t>({1}, {0}));
+  g.data<float>()[30] = bad;
+  const AuroraStep step{.lr = 0.1, .weight_decay = 0.1};
+  const int64_t said = aurora(w, m, device.place(g), nullptr, step, &rejected);
+  EXPECT_EQ(said + *rejected.copy_in(nullptr).data<int64_t>(), 1) << device.name;
+  for (const int64_t i : {0, 1, 2}) {
+    const auto same = [&](const Tensor& a, const Tensor& b) {
+      return test::values(a.view(i * 24, one)) == test::values(b.view(i * 24, one));
+    };
+    EXPECT_EQ(same(w, w0), i == 1) << device.name;
+    EXPECT_EQ(same(m, m0), i == 1) << device.name;
+  }
+}
+
+TEST(Aurora, AMatrixWhoseUpdateIsNotFiniteStaysAsItIs) {
+  for (const test::TestDevice& device : test::devices()) {
+    expect_left(std::numeric_limits<float>::infinity(), device);
+    expect_left(std::numeric_limits<float>::quiet_NaN(), device);
   }
 }
 

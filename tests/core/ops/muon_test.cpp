@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tests/core/ops/matrices.h"
+#include "tests/support/devices.h"
 
 namespace anabranch {
 namespace {
@@ -26,20 +27,28 @@ double express(double norm) {
 }
 
 struct State {
-  Tensor w, m, s, value;
+  test::TestDevice device;
+  Tensor w, m, s, value, rejected;
 
-  explicit State(Shape shape, DType type = DType::kF64)
-      : w(test::random(shape, 1, type)),
-        m(test::random(shape, 2, type)),
-        s(test::full(moments(shape), 0.01, type)),
-        value(shape, DType::kBF16) {}
+  explicit State(Shape shape, DType type = DType::kF64,
+                 const test::TestDevice& there = {"cpu", nullptr})
+      : device(there),
+        w(device.place(test::random(shape, 1, type))),
+        m(device.place(test::random(shape, 2, type))),
+        s(device.place(test::full(moments(shape), 0.01, type))),
+        value(device.place(Tensor(shape, DType::kBF16))),
+        rejected(device.place(Tensor::of<int64_t>({1}, {0}))) {}
 
   static Shape moments(const Shape& shape) {
     const int64_t axis = std::max(shape[-2], shape[-1]);
     return shape.rank() == 2 ? Shape{axis} : Shape{shape[0], axis};
   }
 
-  int64_t step(const Tensor& g, const MuonStep& how) { return muon(w, m, s, g, &value, how); }
+  // How many matrices have been left as they are, whoever says so.
+  int64_t step(const Tensor& g, const MuonStep& how) {
+    const int64_t said = muon(w, m, s, device.place(g), &value, how, &rejected);
+    return said + *rejected.copy_in(nullptr).data<int64_t>();
+  }
 };
 
 TEST(Muon, AOneByOneMatrixMovesByTheSign) {
@@ -86,17 +95,43 @@ TEST(Muon, AColumnAndARowEqualTheEquation) {
 }
 
 TEST(Muon, ATransposedMatrixTakesTheTransposedStepButForTheRate) {
-  MuonStep step = some_step(DType::kF64);
-  State tall({40, 10}), wide({10, 40});
-  wide.w = test::transposed(tall.w);
-  wide.m = test::transposed(tall.m);
-  const Tensor g = test::random({40, 10}, 3);
-  tall.step(g, step);
-  step.lr *= 2;  // sqrt(40 / 10)
-  wide.step(test::transposed(g), step);
-  test::expect_near(test::transposed(wide.w), test::values(tall.w), test::op_tolerance(DType::kF64),
-                    "w");
-  test::expect_near(wide.s, test::values(tall.s), test::op_tolerance(DType::kF64), "s");
+  for (const test::TestDevice& device : test::devices()) {
+    MuonStep step = some_step(DType::kF64);
+    State tall({40, 10}, DType::kF64, device), wide({10, 40}, DType::kF64, device);
+    wide.w = device.place(test::transposed(tall.w.copy_in(nullptr)));
+    wide.m = device.place(test::transposed(tall.m.copy_in(nullptr)));
+    const Tensor g = test::random({40, 10}, 3);
+    tall.step(g, step);
+    step.lr *= 2;  // sqrt(40 / 10)
+    wide.step(test::transposed(g), step);
+    test::expect_near(test::transposed(wide.w.copy_in(nullptr)), test::values(tall.w),
+                      test::op_tolerance(DType::kF64), device.name + " w");
+    test::expect_near(wide.s, test::values(tall.s), test::op_tolerance(DType::kF64), "s");
+  }
+}
+
+// With and without Nesterov's momentum; of float64 too, where the CPU's is the other's reference.
+TEST(Muon, AGpuTakesTheCpusStep) {
+  for (const test::TestDevice& device : test::devices()) {
+    for (const bool nesterov : {true, false}) {
+      for (const auto& [rows, cols] : {std::pair(12, 5), {5, 12}, {8, 8}, {16, 8}}) {
+        MuonStep step = some_step(DType::kF64);
+        step.nesterov = nesterov;
+        State want({3, rows, cols}), got({3, rows, cols}, DType::kF64, device);
+        for (uint32_t seed = 10; seed < 12; ++seed) {
+          const Tensor g = test::random({3, rows, cols}, seed);
+          EXPECT_EQ(want.step(g, step), 0);
+          EXPECT_EQ(got.step(g, step), 0);
+        }
+        const test::Tolerance near = test::op_tolerance(DType::kF64);
+        test::expect_near(got.w, test::values(want.w), near, device.name + " w");
+        test::expect_near(got.m, test::values(want.m), near, device.name + " m");
+        test::expect_near(got.s, test::values(want.s), near, device.name + " s");
+        test::expect_near(got.value, test::values(want.value), test::op_tolerance(DType::kBF16),
+                          device.name + " value");
+      }
+    }
+  }
 }
 
 TEST(Muon, WithoutNesterovTheDirectionIsTheMomentum) {
@@ -109,26 +144,32 @@ TEST(Muon, WithoutNesterovTheDirectionIsTheMomentum) {
   EXPECT_NEAR(w.data<double>()[0], -0.1 * express(0.9 * std::sqrt(2.0)) / std::sqrt(2.0), 1e-13);
 }
 
+void expect_near_float64(int64_t rows, int64_t cols, const test::TestDevice& device) {
+  State want({2, rows, cols});
+  const Tensor before = want.w.clone();
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    State got({2, rows, cols}, DType::kF32, device);
+    State exact({2, rows, cols});
+    for (uint32_t seed = 10; seed < 13; ++seed) {
+      const Tensor g = test::random({2, rows, cols}, seed);
+      got.step(test::cast(g, DType::kF32), some_step(compute));
+      exact.step(g, some_step(DType::kF64));
+    }
+    const double near =
+        compute == DType::kF32 ? test::kPolarF32.relative : test::kPolarBf16.relative;
+    EXPECT_LE(test::distance(got.w, exact.w), near) << device.name;
+    EXPECT_LE(test::distance(got.s, exact.s), near) << device.name;
+    test::expect_near(got.m, test::values(exact.m), test::op_tolerance(DType::kF32), "m");
+    test::expect_near(got.value, test::values(test::cast(got.w, DType::kBF16)), test::kExact,
+                      "value");
+    EXPECT_GT(test::distance(got.w, before), 0.1);
+  }
+}
+
 TEST(Muon, LowerPrecisionIsNearFloat64AndTheValueIsTheRoundedMaster) {
-  for (const auto& [rows, cols] : {std::pair(48, 96), {96, 48}, {33, 33}}) {
-    State want({2, rows, cols});
-    const Tensor before = want.w.clone();
-    for (const DType compute : {DType::kF32, DType::kBF16}) {
-      State got({2, rows, cols}, DType::kF32);
-      State exact({2, rows, cols});
-      for (uint32_t seed = 10; seed < 13; ++seed) {
-        const Tensor g = test::random({2, rows, cols}, seed);
-        got.step(test::cast(g, DType::kF32), some_step(compute));
-        exact.step(g, some_step(DType::kF64));
-      }
-      const double near =
-          compute == DType::kF32 ? test::kPolarF32.relative : test::kPolarBf16.relative;
-      EXPECT_LE(test::distance(got.w, exact.w), near);
-      EXPECT_LE(test::distance(got.s, exact.s), near);
-      test::expect_near(got.m, test::values(exact.m), test::op_tolerance(DType::kF32), "m");
-      test::expect_near(got.value, test::values(test::cast(got.w, DType::kBF16)), test::kExact,
-                        "value");
-      EXPECT_GT(test::distance(got.w, before), 0.1);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const auto& [rows, cols] : {std::pair(48, 96), {96, 48}, {33, 33}}) {
+      expect_near_float64(rows, cols, device);
     }
   }
 }
@@ -160,19 +201,21 @@ TEST(Muon, ASmallDecayDoesNotVanish) {
 }
 
 TEST(Muon, AMatrixWhoseUpdateIsNotFiniteStaysAsItIs) {
-  State got({3, 4, 6}, DType::kF32);
-  const State before({3, 4, 6}, DType::kF32);
-  Tensor g = test::random({3, 4, 6}, 3, DType::kF32);
-  g.data<float>()[30] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(got.step(g, some_step(DType::kBF16)), 1);
-  for (const int64_t i : {0, 1, 2}) {
-    const auto same = [&](const Tensor& a, const Tensor& b, const Shape& shape) {
-      const int64_t at = i * shape.count();
-      return test::values(a.view(at, shape)) == test::values(b.view(at, shape));
-    };
-    EXPECT_EQ(same(got.w, before.w, {4, 6}), i == 1);
-    EXPECT_EQ(same(got.m, before.m, {4, 6}), i == 1);
-    EXPECT_EQ(same(got.s, before.s, {6}), i == 1);
+  for (const test::TestDevice& device : test::devices()) {
+    State got({3, 4, 6}, DType::kF32, device);
+    const State before({3, 4, 6}, DType::kF32);
+    Tensor g = test::random({3, 4, 6}, 3, DType::kF32);
+    g.data<float>()[30] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(got.step(g, some_step(DType::kBF16)), 1) << device.name;
+    for (const int64_t i : {0, 1, 2}) {
+      const auto same = [&](const Tensor& a, const Tensor& b, const Shape& shape) {
+        const int64_t at = i * shape.count();
+        return test::values(a.view(at, shape)) == test::values(b.view(at, shape));
+      };
+      EXPECT_EQ(same(got.w, before.w, {4, 6}), i == 1) << device.name;
+      EXPECT_EQ(same(got.m, before.m, {4, 6}), i == 1) << device.name;
+      EXPECT_EQ(same(got.s, before.s, {6}), i == 1) << device.name;
+    }
   }
 }
 

@@ -5,29 +5,33 @@
 
 #include "core/base/parallel_for.h"
 #include "tests/core/ops/matrices.h"
+#include "tests/support/devices.h"
 
 namespace anabranch {
 namespace {
 
 using test::transposed;
 
-Tensor polar_of(const Tensor& x, const PolarForm& form, DType compute) {
-  Tensor out(x.shape(), x.dtype());
-  polar(out, x, compute, form);
-  return out;
+Tensor polar_of(const Tensor& x, const PolarForm& form, DType compute,
+                const test::TestDevice& device = {"cpu", nullptr}) {
+  Tensor out = device.place(Tensor(x.shape(), x.dtype()));
+  polar(out, device.place(x), compute, form);
+  return out.device().is_cpu() ? out : out.copy_in(nullptr);
 }
 
 TEST(Polar, KnownMatrices) {
   const PolarForm form = PolarForm::simple_quintic(12);
   const Tensor tall = Tensor::of<double>({4, 2}, {1, 2, 3, -1, 0.5, 0.25, -2, 1});
+  const Tensor square = Tensor::of<double>({2, 2}, {2, 1, 0, 1});
   const std::vector<double> want{0.379068, 0.900393, 0.767798,  -0.265493,
                                  0.149955, 0.132339, -0.494274, 0.318265};
-  test::expect_near(polar_of(tall, form, DType::kF64), want, test::kSixDigits, "tall");
-  test::expect_near(transposed(polar_of(transposed(tall), form, DType::kF64)), want,
-                    test::kSixDigits, "wide");
-  const Tensor square = Tensor::of<double>({2, 2}, {2, 1, 0, 1});
-  test::expect_near(polar_of(square, form, DType::kF64), {0.948683, 0.316228, -0.316228, 0.948683},
-                    test::kSixDigits, "square");
+  for (const test::TestDevice& device : test::devices()) {
+    const auto of = [&](const Tensor& x) { return polar_of(x, form, DType::kF64, device); };
+    test::expect_near(of(tall), want, test::kSixDigits, device.name + " tall");
+    test::expect_near(transposed(of(transposed(tall))), want, test::kSixDigits, "wide");
+    test::expect_near(of(square), {0.948683, 0.316228, -0.316228, 0.948683}, test::kSixDigits,
+                      device.name + " square");
+  }
 }
 
 // A diagonal matrix goes the way of its elements through the polynomials.
@@ -47,8 +51,10 @@ TEST(Polar, SingularValuesFollowThePolynomials) {
         }
         want[static_cast<size_t>(i)] = s;
       }
-      test::expect_near(polar_of(x, form, DType::kF64), want, test::op_tolerance(DType::kF64),
-                        "diagonal");
+      for (const test::TestDevice& device : test::devices()) {
+        test::expect_near(polar_of(x, form, DType::kF64, device), want,
+                          test::op_tolerance(DType::kF64), device.name + " diagonal");
+      }
     }
   }
   EXPECT_EQ(PolarForm::polar_express().iterations.size(), 5U);
@@ -70,17 +76,27 @@ TEST(Polar, TheShortSideBecomesOrthonormal) {
   }
 }
 
+void expect_near_float64(int64_t rows, int64_t cols, const test::TestDevice& device) {
+  const Tensor x = test::random({3, rows, cols}, 1);
+  for (const PolarForm& form : {PolarForm::simple_quintic(5), PolarForm::polar_express()}) {
+    const Tensor want = polar_of(x, form, DType::kF64);
+    const Tensor x32 = test::cast(x, DType::kF32);
+    EXPECT_LE(test::distance(polar_of(x32, form, DType::kF32, device), want),
+              test::kPolarF32.relative)
+        << device.name;
+    // The steep first polynomial of polar_express makes 14% out of a rounding at the upper end,
+    // where the only singular value of a vector is.
+    if (form.scale != 1 && std::min(rows, cols) == 1) continue;
+    EXPECT_LE(test::distance(polar_of(x32, form, DType::kBF16, device), want),
+              test::kPolarBf16.relative)
+        << device.name;
+  }
+}
+
 TEST(Polar, LowerPrecisionIsNearFloat64) {
-  for (const auto& [rows, cols] : {std::pair(64, 160), {160, 64}, {33, 33}, {1, 7}, {7, 1}}) {
-    const Tensor x = test::random({3, rows, cols}, 1);
-    for (const PolarForm& form : {PolarForm::simple_quintic(5), PolarForm::polar_express()}) {
-      const Tensor want = polar_of(x, form, DType::kF64);
-      const Tensor x32 = test::cast(x, DType::kF32);
-      EXPECT_LE(test::distance(polar_of(x32, form, DType::kF32), want), test::kPolarF32.relative);
-      // The steep first polynomial of polar_express makes 14% out of a rounding at the upper end,
-      // where the only singular value of a vector is.
-      if (form.scale != 1 && std::min(rows, cols) == 1) continue;
-      EXPECT_LE(test::distance(polar_of(x32, form, DType::kBF16), want), test::kPolarBf16.relative);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const auto& [rows, cols] : {std::pair(64, 160), {160, 64}, {33, 33}, {1, 7}, {7, 1}}) {
+      expect_near_float64(rows, cols, device);
     }
   }
 }
@@ -123,12 +139,16 @@ TEST(Polar, AMatrixDoesNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Polar, ZeroStaysAndNaNShows) {
-  for (const DType compute : {DType::kF32, DType::kBF16}) {
-    Tensor x = test::full({2, 2, 3}, 0, DType::kF32);
-    x.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
-    polar(x, x, compute, PolarForm::polar_express());
-    for (int i = 0; i < 6; ++i) EXPECT_EQ(x.data<float>()[i], 0);
-    for (int i = 6; i < 12; ++i) EXPECT_TRUE(std::isnan(x.data<float>()[i]));
+  for (const test::TestDevice& device : test::devices()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      Tensor x = test::full({2, 2, 3}, 0, DType::kF32);
+      x.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+      x = device.place(x);
+      polar(x, x, compute, PolarForm::polar_express());
+      const std::vector<double> got = test::values(x);
+      for (size_t i = 0; i < 6; ++i) EXPECT_EQ(got[i], 0);
+      for (size_t i = 6; i < 12; ++i) EXPECT_TRUE(std::isnan(got[i]));
+    }
   }
 }
 
