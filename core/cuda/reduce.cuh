@@ -31,6 +31,16 @@ __device__ __forceinline__ T warp_sum(T value) {
   return group_sum(value, kWarp);
 }
 
+// The greatest of neighbouring lanes, in the same way.
+template <class T>
+__device__ __forceinline__ T group_max(T value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
 // The sum over a block of kThreads, a multiple of 32; all threads must ask for it and all get it.
 template <int kThreads, class T>
 __device__ __forceinline__ T block_sum(T value) {

@@ -1,12 +1,32 @@
 #include "core/ops/columns.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
 namespace {
+
+void copy_columns(Tensor& part, const Tensor& whole, int64_t first) {
+  if (whole.device().is_cpu()) return cpu::copy_columns(part, whole, first);
+  if constexpr (build::kCuda) return cuda::copy_columns(part, whole, first);
+  AB_FAIL("[columns] no kernel for this device in this build");
+}
+
+void put_columns(Tensor& whole, const Tensor& part, int64_t k, int64_t parts) {
+  if (whole.device().is_cpu()) return cpu::put_columns(whole, part, k, parts);
+  if constexpr (build::kCuda) return cuda::put_columns(whole, part, k, parts);
+  AB_FAIL("[columns] no kernel for this device in this build");
+}
+
+void widen_columns(Tensor& whole, const Tensor& part, int64_t first) {
+  if (whole.device().is_cpu()) return cpu::widen_columns(whole, part, first);
+  if constexpr (build::kCuda) return cuda::widen_columns(whole, part, first);
+  AB_FAIL("[columns] no kernel for this device in this build");
+}
 
 Tensor joined(std::span<const Tensor> parts, const Tensor& like, const char* tag) {
   const auto K = std::ssize(parts);
   Tensor whole = like.like({like.dim(0), K * like.dim(1)}, like.dtype(), tag);
-  for (int64_t k = 0; k < K; ++k) cpu::put_columns(whole, parts[static_cast<size_t>(k)], k, K);
+  for (int64_t k = 0; k < K; ++k) put_columns(whole, parts[static_cast<size_t>(k)], k, K);
   return whole;
 }
 
@@ -14,7 +34,7 @@ std::vector<Tensor> parted(const Tensor& whole, int64_t parts, const char* tag) 
   std::vector<Tensor> all;
   for (int64_t k = 0; k < parts; ++k) {
     all.push_back(whole.like({whole.dim(0), whole.dim(1) / parts}, whole.dtype(), tag));
-    cpu::copy_columns(all.back(), whole, k * all.back().dim(1));
+    copy_columns(all.back(), whole, k * all.back().dim(1));
   }
   return all;
 }
@@ -26,13 +46,12 @@ Var take_columns(const Var& x, int64_t first, int64_t count) {
            "[take_columns] x is ", x.shape(), ", of which ", count, " columns from ", first,
            " on are wanted");
   if (count == x.dim(1)) return x;
-  AB_CHECK(x.value().device().is_cpu(), "[take_columns] no kernel for this device in this build");
   Tensor y = x.value().like({x.dim(0), count}, x.dtype(), "take_columns");
-  cpu::copy_columns(y, x.value(), first);
+  copy_columns(y, x.value(), first);
   if (x.tape() == nullptr) return y;
   return x.tape()->record("take_columns", y, {}, [x, first](Tape& t, const Tensor& dy) {
     Tensor dx = x.value().like("gradient");
-    cpu::widen_columns(dx, dy, first);
+    widen_columns(dx, dy, first);
     t.give(x, dx);
   });
 }
@@ -40,7 +59,6 @@ Var take_columns(const Var& x, int64_t first, int64_t count) {
 std::vector<Var> split_columns(const Var& x, int64_t parts) {
   AB_CHECK(x.shape().rank() == 2 && parts >= 1 && x.dim(1) % parts == 0, "[split_columns] x is ",
            x.shape(), ", not of ", parts, " parts");
-  AB_CHECK(x.value().device().is_cpu(), "[split_columns] no kernel for this device in this build");
   std::vector<Tensor> ys = parted(x.value(), parts, "split_columns");
   if (x.tape() == nullptr) return {ys.begin(), ys.end()};
   return x.tape()->record_many("split_columns", std::move(ys), {},
@@ -48,7 +66,7 @@ std::vector<Var> split_columns(const Var& x, int64_t parts) {
                                  if (!t.wants(x)) return;
                                  Tensor dx = x.value().like("gradient");
                                  for (int64_t k = 0; k < parts; ++k) {
-                                   cpu::put_columns(dx, dys[static_cast<size_t>(k)], k, parts);
+                                   put_columns(dx, dys[static_cast<size_t>(k)], k, parts);
                                  }
                                  t.give(x, dx);
                                });
@@ -64,7 +82,6 @@ Var join_columns(std::span<const Var> parts) {
     values.push_back(part.value());
     if (tape == nullptr) tape = part.tape();
   }
-  AB_CHECK(values[0].device().is_cpu(), "[join_columns] no kernel for this device in this build");
   Tensor y = joined(values, values[0], "join_columns");
   if (tape == nullptr) return y;
   const auto back = [inputs = std::vector<Var>(parts.begin(), parts.end())](Tape& t,

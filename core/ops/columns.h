@@ -30,4 +30,12 @@ void put_columns(Tensor& whole, const Tensor& part, int64_t k, int64_t parts);
 void widen_columns(Tensor& whole, const Tensor& part, int64_t first);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void copy_columns(Tensor& part, const Tensor& whole, int64_t first);
+void put_columns(Tensor& whole, const Tensor& part, int64_t k, int64_t parts);
+void widen_columns(Tensor& whole, const Tensor& part, int64_t first);
+
+}  // namespace cuda
 }  // namespace anabranch

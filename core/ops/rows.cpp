@@ -3,9 +3,25 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/build.h"
 #include "core/ops/linear.h"
 
 namespace anabranch {
+namespace {
+
+void add_row(Tensor& y, const Tensor& x, const Tensor& b) {
+  if (x.device().is_cpu()) return cpu::add_row(y, x, b);
+  if constexpr (build::kCuda) return cuda::add_row(y, x, b);
+  AB_FAIL("[add_row] no kernel for this device in this build");
+}
+
+void add_row_backward(GradSink& db, const Tensor& dy) {
+  if (dy.device().is_cpu()) return cpu::column_sums(db, dy);
+  if constexpr (build::kCuda) return cuda::add_row_backward(db, dy);
+  AB_FAIL("[add_row] no kernel for this device in this build");
+}
+
+}  // namespace
 
 Shape with_rows(const Shape& shape, int64_t rows) {
   std::vector<int64_t> extents(shape.begin(), shape.end());
@@ -94,14 +110,13 @@ Var add_row(const Var& x, Param& b, DType type) {
            x.shape(), " but b ", b.value.shape());
   AB_CHECK((x.dtype() == type || x.dtype() == sums) && b.value.dtype() == sums, "[add_row] x is ",
            name_of(x.dtype()), " and b ", name_of(b.value.dtype()), " for ", name_of(type));
-  AB_CHECK(x.value().device().is_cpu(), "[add_row] no kernel for this device in this build");
   Tensor y = x.value().like(x.shape(), type, "add_row");
-  cpu::add_row(y, x.value(), b.value);
+  add_row(y, x.value(), b.value);
   if (x.tape() == nullptr) return y;
   const Var place(Tensor(), x.tape(), x.id());
   return x.tape()->record("add_row", y, {&b}, [place, &b](Tape& t, const Tensor& dy) {
     GradSink db = t.grad(b);
-    cpu::column_sums(db, dy);
+    add_row_backward(db, dy);
     t.give(place, dy);
   });
 }

@@ -38,4 +38,12 @@ namespace cpu {
 void add_row(Tensor& y, const Tensor& x, const Tensor& b);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void add_row(Tensor& y, const Tensor& x, const Tensor& b);
+// db (+)= the sum over the rows of dy.
+void add_row_backward(GradSink& db, const Tensor& dy);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -1,21 +1,33 @@
 #include "core/ops/scalar_mix.h"
 
-#include "core/ops/scale_gradient.h"
-#include "core/tensor/element.h"
+#include "core/base/build.h"
 
 namespace anabranch {
 namespace {
 
-// dw_i (+)= <dy, x>, unless dy is empty.
-void add_dot(GradSink& dw, int64_t i, const Tensor& dy, const Tensor& x) {
-  const double kept = dw.accumulate ? element(dw.out, i) : 0;
-  set_element(dw.out, kept + (dy.empty() ? 0 : cpu::dot(dy, x)), i);
+void mix(std::span<Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> weights) {
+  if (xs[0].device().is_cpu()) return cpu::mix(ys, xs, weights);
+  if constexpr (build::kCuda) return cuda::mix(ys, xs, weights);
+  AB_FAIL("[scalar_mix] no kernel for this device in this build");
 }
 
-void give_scaled(Tape& t, const Var& x, const Tensor& dy, double factor) {
+void add_dots(std::span<GradSink> dws, std::span<const Tensor> dys, std::span<const Tensor> xs) {
+  if (xs[0].device().is_cpu()) return cpu::add_dots(dws, dys, xs);
+  if constexpr (build::kCuda) return cuda::add_dots(dws, dys, xs);
+  AB_FAIL("[scalar_mix] no kernel for this device in this build");
+}
+
+// Each element of t as a tensor.
+std::vector<Tensor> elements(const Tensor& t) {
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < t.count(); ++i) all.push_back(t.view(i, {1}));
+  return all;
+}
+
+void give_scaled(Tape& t, const Var& x, const Tensor& dy, const Tensor& factor) {
   if (!t.wants(x)) return;
   Tensor dx = dy.like("gradient");
-  cpu::scale(dx, dy, factor);
+  mix({&dx, 1}, {&dy, 1}, {&factor, 1});
   t.give(x, dx);
 }
 
@@ -28,19 +40,24 @@ Var scalar_mix(const Var& x, Param& a, const Var& z, Param& b) {
     AB_CHECK(w->value.count() == 1 && w->value.dtype() == accumulator_of(x.dtype()),
              "[scalar_mix] ", w->name, " is ", name_of(w->value.dtype()), w->value.shape());
   }
-  AB_CHECK(x.value().device().is_cpu(), "[scalar_mix] no kernel for this device in this build");
-  const Tensor terms[] = {x.value(), z.value()};
-  const double weights[] = {element(a.value), element(b.value)};
+  const Tensor terms[] = {x.value(), z.value()}, weights[] = {a.value, b.value};
   Tensor y = x.value().like("scalar_mix");
-  cpu::weighted_sum(y, terms, cpu::weights_of(weights, y), 0, 1);
+  mix({&y, 1}, terms, weights);
   Tape* tape = tape_of(x, z);
   if (tape == nullptr) return y;
   return tape->record("scalar_mix", y, {&a, &b}, [x, z, &a, &b](Tape& t, const Tensor& dy) {
-    GradSink da = t.grad(a), db = t.grad(b);
-    add_dot(da, 0, dy, x.value());
-    add_dot(db, 0, dy, z.value());
-    give_scaled(t, x, dy, element(a.value));
-    give_scaled(t, z, dy, element(b.value));
+    const Tensor inputs[] = {x.value(), z.value()};
+    if (&a == &b) {  // one parameter: the second of its sums adds to the first
+      for (const Tensor& input : inputs) {
+        GradSink da = t.grad(a);
+        add_dots({&da, 1}, {&dy, 1}, {&input, 1});
+      }
+    } else {
+      GradSink sinks[] = {t.grad(a), t.grad(b)};
+      add_dots(sinks, {&dy, 1}, inputs);
+    }
+    give_scaled(t, x, dy, a.value);
+    give_scaled(t, z, dy, b.value);
   });
 }
 
@@ -50,7 +67,6 @@ std::vector<Var> scalar_mix(std::span<const Var> xs, Param& p) {
            p.value.shape(), " for ", J, " tensors");
   AB_CHECK(p.value.dtype() == accumulator_of(xs[0].dtype()), "[scalar_mix] p is ",
            name_of(p.value.dtype()));
-  AB_CHECK(xs[0].value().device().is_cpu(), "[scalar_mix] no kernel for this device in this build");
   const int64_t I = p.value.dim(0);
   std::vector<Tensor> values, ys;
   Tape* tape = nullptr;
@@ -60,28 +76,31 @@ std::vector<Var> scalar_mix(std::span<const Var> xs, Param& p) {
     values.push_back(x.value());
     if (tape == nullptr) tape = x.tape();
   }
-  for (int64_t i = 0; i < I; ++i) {
-    ys.push_back(values[0].like("scalar_mix"));
-    cpu::weighted_sum(ys.back(), values, p.value, i * J, 1);
-  }
+  for (int64_t i = 0; i < I; ++i) ys.push_back(values[0].like("scalar_mix"));
+  mix(ys, values, elements(p.value));
   if (tape == nullptr) return {ys.begin(), ys.end()};
   const auto back = [inputs = std::vector<Var>(xs.begin(), xs.end()), values, &p, J](
                         Tape& t, std::span<Tensor> dys) {
-    GradSink dp = t.grad(p);
-    int64_t place = 0;
+    const GradSink dp = t.grad(p);
+    std::vector<GradSink> sinks;
+    for (const Tensor& to : elements(dp.out)) sinks.push_back({to, dp.accumulate});
+    add_dots(sinks, dys, values);
+
+    std::vector<Tensor> used, dxs, weights;  // weights: [dxs, used]
     for (const Tensor& dy : dys) {
-      for (const Tensor& x : values) add_dot(dp, place++, dy, x);
+      if (!dy.empty()) used.push_back(dy);
     }
-    for (Tensor& dy : dys) {
-      if (!dy.empty()) continue;
-      dy = values[0].like("gradient");
-      dy.fill_zero();
+    for (int64_t j = 0; j < J; ++j) {
+      if (!t.wants(inputs[static_cast<size_t>(j)])) continue;
+      dxs.push_back(values[0].like("gradient"));
+      for (size_t i = 0; i < dys.size(); ++i) {
+        if (!dys[i].empty()) weights.push_back(p.value.view(static_cast<int64_t>(i) * J + j, {1}));
+      }
     }
-    for (size_t j = 0; j < inputs.size(); ++j) {
-      if (!t.wants(inputs[j])) continue;
-      Tensor dx = values[j].like("gradient");
-      cpu::weighted_sum(dx, dys, p.value, static_cast<int64_t>(j), J);
-      t.give(inputs[j], dx);
+    mix(dxs, used, weights);
+    size_t next = 0;
+    for (const Var& x : inputs) {
+      if (t.wants(x)) t.give(x, dxs[next++]);
     }
   };
   return tape->record_many("scalar_mix", ys, {&p}, back);

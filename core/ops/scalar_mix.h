@@ -26,10 +26,22 @@ namespace cpu {
 // out = sum_j factor(j) xs[j], for `weights` [J] that lie `stride` apart.
 void weighted_sum(Tensor& out, std::span<const Tensor> xs, const Tensor& weights, int64_t first,
                   int64_t stride);
-// Weights beside `like`, in its accumulator type.
-Tensor weights_of(std::span<const double> weights, const Tensor& like);
 // <a, b> in the accumulator's type, by fixed blocks.
 double dot(const Tensor& a, const Tensor& b);
 
+// Weights and their gradients are tensors of one element each, in rows: w[i * J + j].
+//
+// ys[i] = sum_j w[i * J + j] xs[j]
+void mix(std::span<Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> weights);
+// dws[i * J + j] (+)= <dys[i], xs[j]>, 0 for an empty dys[i].
+void add_dots(std::span<GradSink> dws, std::span<const Tensor> dys, std::span<const Tensor> xs);
+
 }  // namespace cpu
+
+namespace cuda {
+
+void mix(std::span<Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> weights);
+void add_dots(std::span<GradSink> dws, std::span<const Tensor> dys, std::span<const Tensor> xs);
+
+}  // namespace cuda
 }  // namespace anabranch

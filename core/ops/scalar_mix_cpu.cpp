@@ -5,6 +5,7 @@
 #include "core/base/parallel_for.h"
 #include "core/ops/scalar_mix.h"
 #include "core/ops/vec_math.h"
+#include "core/tensor/element.h"
 
 namespace anabranch::cpu {
 namespace {
@@ -61,31 +62,40 @@ double run(Pair<double> k) { return dot_of(k); }
 
 }  // namespace
 
-Tensor weights_of(std::span<const double> weights, const Tensor& like) {
-  Tensor all = like.like({std::ssize(weights)}, accumulator_of(like.dtype()), "weights");
-  dispatch(all.dtype(), [&]<class T>() {
-    for (size_t j = 0; j < weights.size(); ++j) {
-      all.data<T>()[j] = T(static_cast<Accumulator<T>>(weights[j]));
-    }
-  });
-  return all;
-}
-
 void weighted_sum(Tensor& out, std::span<const Tensor> xs, const Tensor& weights, int64_t first,
                   int64_t stride) {
-  dispatch(out.dtype(), [&]<class T>() {
+  std::vector<Tensor> factors;
+  for (int64_t j = 0; j < std::ssize(xs); ++j) {
+    factors.push_back(weights.view(first + j * stride, {1}));
+  }
+  mix({&out, 1}, xs, factors);
+}
+
+void mix(std::span<Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> weights) {
+  const size_t J = xs.size();
+  dispatch(xs[0].dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     std::vector<const T*> terms;
-    std::vector<A> factors;
-    for (size_t j = 0; j < xs.size(); ++j) {
-      terms.push_back(xs[j].data<T>());
-      factors.push_back(weights.data<A>()[first + static_cast<int64_t>(j) * stride]);
+    for (const Tensor& x : xs) terms.push_back(x.data<T>());
+    for (size_t i = 0; i < ys.size(); ++i) {
+      std::vector<A> factors;
+      for (const Tensor& w : weights.subspan(i * J, J)) factors.push_back(*w.data<A>());
+      T* to = ys[i].data<T>();
+      parallel_for(ys[i].count(), kGrain, [&](int64_t begin, int64_t end) {
+        run(Sum<T>{to, terms.data(), factors.data(), begin, end, std::ssize(terms)});
+      });
     }
-    T* to = out.data<T>();
-    parallel_for(out.count(), kGrain, [&](int64_t begin, int64_t end) {
-      run(Sum<T>{to, terms.data(), factors.data(), begin, end, std::ssize(terms)});
-    });
   });
+}
+
+void add_dots(std::span<GradSink> dws, std::span<const Tensor> dys, std::span<const Tensor> xs) {
+  for (size_t i = 0; i < dys.size(); ++i) {
+    for (size_t j = 0; j < xs.size(); ++j) {
+      GradSink& dw = dws[i * xs.size() + j];
+      const double kept = dw.accumulate ? element(dw.out) : 0;
+      set_element(dw.out, kept + (dys[i].empty() ? 0 : dot(dys[i], xs[j])));
+    }
+  }
 }
 
 double dot(const Tensor& a, const Tensor& b) {

@@ -21,4 +21,11 @@ void softmax_forward(Tensor& p, const Tensor& logits);
 void softmax_backward(GradSink& dlogits, const Tensor& dp, const Tensor& p);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void softmax_forward(Tensor& p, const Tensor& logits);
+void softmax_backward(GradSink& dlogits, const Tensor& dp, const Tensor& p);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -1,6 +1,24 @@
 #include "core/ops/value_mix.h"
 
+#include "core/base/build.h"
+
 namespace anabranch {
+namespace {
+
+void forward(Tensor& y, const Tensor& qkv, const Tensor& e, const Tensor& logits) {
+  if (y.device().is_cpu()) return cpu::value_mix_forward(y, qkv, e, logits);
+  if constexpr (build::kCuda) return cuda::value_mix_forward(y, qkv, e, logits);
+  AB_FAIL("[value_mix] no kernel for this device in this build");
+}
+
+void backward(Tensor& de, Tensor& dlogits, const Tensor& dy, const Tensor& e,
+              const Tensor& logits) {
+  if (dy.device().is_cpu()) return cpu::value_mix_backward(de, dlogits, dy, e, logits);
+  if constexpr (build::kCuda) return cuda::value_mix_backward(de, dlogits, dy, e, logits);
+  AB_FAIL("[value_mix] no kernel for this device in this build");
+}
+
+}  // namespace
 
 Var value_mix(const Var& qkv, const Var& e, const Var& logits) {
   const Tensor& x = qkv.value();
@@ -12,15 +30,14 @@ Var value_mix(const Var& qkv, const Var& e, const Var& logits) {
                e.dim(1) % logits.dim(1) == 0 && logits.dtype() == accumulator_of(x.dtype()),
            "[value_mix] the logits are ", name_of(logits.dtype()), logits.shape(), " for e ",
            e.shape(), " but need a column for each head, in ", name_of(accumulator_of(x.dtype())));
-  AB_CHECK(x.device().is_cpu(), "[value_mix] no kernel for this device in this build");
   Tensor y = x.like("value_mix");
-  cpu::value_mix_forward(y, x, e.value(), logits.value());
+  forward(y, x, e.value(), logits.value());
   Tape* tape = tape_of(qkv, e, logits);
   if (tape == nullptr) return y;
   const Var to({}, qkv.tape(), qkv.id());  // its value is not needed again
   return tape->record("value_mix", y, {}, [to, e, logits](Tape& t, const Tensor& dy) {
     Tensor de = e.value().like("gradient"), dlogits = logits.value().like("gradient");
-    cpu::value_mix_backward(de, dlogits, dy, e.value(), logits.value());
+    backward(de, dlogits, dy, e.value(), logits.value());
     if (t.wants(e)) t.give(e, de);
     if (t.wants(logits)) t.give(logits, dlogits);
     if (t.wants(to)) t.give(to, dy);

@@ -26,4 +26,12 @@ void value_mix_backward(Tensor& de, Tensor& dlogits, const Tensor& dy, const Ten
                         const Tensor& logits);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void value_mix_forward(Tensor& y, const Tensor& qkv, const Tensor& e, const Tensor& logits);
+void value_mix_backward(Tensor& de, Tensor& dlogits, const Tensor& dy, const Tensor& e,
+                        const Tensor& logits);
+
+}  // namespace cuda
 }  // namespace anabranch

@@ -4,12 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/columns.h"
 #include "core/ops/dropout.h"
 #include "core/ops/embedding.h"
 #include "core/ops/kappa_swiglu.h"
+#include "core/ops/rows.h"
+#include "core/ops/scalar_mix.h"
 #include "core/ops/scale_gradient.h"
+#include "core/ops/softmax.h"
 #include "core/ops/squared_norm.h"
 #include "core/ops/swiglu.h"
+#include "core/ops/value_mix.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -59,9 +64,11 @@ TEST_F(SimFlow, EmbeddingsGiveTheSameBits) {
 
 TEST_F(SimFlow, WhatHasNoParametersGivesTheSameBits) {
   const auto f = [](const Var& x) {
-    return scale_gradient(swiglu(dropout(x, 0.25, {42, 3})), 0.5);
+    const std::vector<Var> parts = split_columns(scale_gradient(dropout(x, 0.25, {42, 3}), 0.5), 2);
+    return softmax(
+        swiglu(join_columns(std::vector<Var>{parts[1], take_columns(x, 0, x.dim(1) / 2)})));
   };
-  for (const int64_t width : {72, 38}) {
+  for (const int64_t width : {72, 36}) {
     const Tensor x = test::random({30, width}, 1, DType::kF32);
     expect_same_bits([&] {
       const test::OpRun run = test::run_op(f, x, {}, {}, gpu_);
@@ -81,6 +88,25 @@ TEST_F(SimFlow, KappaGivesTheSameBits) {
     const auto f = [&](const Var& v) { return kappa_swiglu(gpu_.place(x), v, &alpha, &b, groups); };
     expect_same_bits([&] {
       const test::OpRun run = test::run_op(f, scores, params, {}, gpu_);
+      return std::vector<Tensor>{run.y, run.dx, run.dparams[0], run.dparams[1]};
+    });
+  }
+}
+
+TEST_F(SimFlow, MixesGiveTheSameBits) {
+  for (const int64_t C : {64, 12}) {
+    Param p = test::param("p", test::random({2, 2}, 1, DType::kF32));
+    Param b = test::param("b", test::random({C}, 2, DType::kF32));
+    const std::vector<Param*> params{&p, &b};
+    const Tensor logits = test::random({30, 2}, 3, DType::kF32);
+    const auto f = [&](const Var& x) {
+      const std::vector<Var> ys = scalar_mix(std::vector<Var>{x, x}, p);
+      const Var e = add_row(take_columns(ys[1], 0, C), b, x.dtype());
+      return value_mix(ys[0], e, gpu_.place(logits));
+    };
+    const Tensor x = test::random({30, 3 * C}, 4, DType::kF32);
+    expect_same_bits([&] {
+      const test::OpRun run = test::run_op(f, x, params, {}, gpu_);
       return std::vector<Tensor>{run.y, run.dx, run.dparams[0], run.dparams[1]};
     });
   }

@@ -63,16 +63,30 @@ TEST(Rows, ABiasIsAddedBeforeTheSumIsRounded) {
   test::expect_gradients(add, test::random({4, 3}, 1), {&b});
   test::expect_accumulates(add, test::random({4, 3}, 1), {&b});
   test::expect_types_agree(add, test::random({40, 3}, 1), {&b});
+  for (const int64_t width : {7, 40, 300}) {
+    Param wide = test::param("b", test::random({width}, 2));
+    const auto add_wide = [&](const Var& x) { return add_row(x, wide, x.dtype()); };
+    for (const int64_t rows : {0, 1, 300}) {
+      test::expect_types_agree(add_wide, test::random({rows, width}, 1), {&wide});
+    }
+  }
 
   // bf16 has seven bits: the sum alone rounds to 1, with the bias to 1 + 2^-7.
-  Param small = test::param("b", test::full({1}, std::ldexp(1, -9), DType::kF32));
-  const Tensor sum = test::full({1, 1}, 1 + std::ldexp(1, -8), DType::kF32);
-  Tape tape;
-  const Var x = tape.input(sum);
-  const Var y = add_row(x, small, DType::kBF16);
-  EXPECT_EQ(test::values(y.value()), (std::vector<double>{1 + std::ldexp(1, -7)}));
-  tape.backward(y, test::full({1, 1}, 1, DType::kBF16));
-  EXPECT_EQ(tape.take_grad(x).dtype(), DType::kBF16);
+  for (const test::TestDevice& device : test::devices()) {
+    for (const int64_t width : {1, 16}) {
+      Param small = test::param("b", test::full({width}, std::ldexp(1, -9), DType::kF32));
+      const std::vector<Param*> params{&small};
+      const test::ParamsOn there(device, params);
+      Tape tape;
+      const Var x =
+          tape.input(device.place(test::full({1, width}, 1 + std::ldexp(1, -8), DType::kF32)));
+      const Var y = add_row(x, small, DType::kBF16);
+      EXPECT_EQ(test::values(y.value()),
+                std::vector<double>(static_cast<size_t>(width), 1 + std::ldexp(1, -7)));
+      tape.backward(y, device.place(test::full({1, width}, 1, DType::kBF16)));
+      EXPECT_EQ(tape.take_grad(x).dtype(), DType::kBF16);
+    }
+  }
 }
 
 }  // namespace

@@ -38,6 +38,30 @@ TEST(ScalarMix, OfOneTensorTwice) {
   test::expect_types_agree(op, test::random({3, 333}, 2), {&p});
 }
 
+// More tensors than a GPU mixes and multiplies at once; some outputs are not used.
+TEST(ScalarMix, OfMany) {
+  constexpr int64_t kIn = 6, kOut = 9;
+  Param p = test::param("p", test::random({kOut, kIn}, 1));
+  for (Param* w : {&p}) {
+    for (double& v : w->value.span<double>()) v /= 8;
+  }
+  const auto op = [&](const Var& x) {
+    const std::vector<Var> xs{x, x, x, x, x, x};
+    const std::vector<Var> ys = scalar_mix(xs, p);
+    return ys[0] + ys[4] + ys[8];
+  };
+  test::expect_gradients(op, test::random({3, 5}, 2), {&p});
+  test::expect_accumulates(op, test::random({3, 5}, 2), {&p});
+  test::expect_types_agree(op, test::random({3, 48}, 2), {&p});
+}
+
+TEST(ScalarMix, OfOneScalarForBoth) {
+  Param a = test::param("a", test::random({1}, 1));
+  const auto op = [&](const Var& x) { return scalar_mix(x, a, x + x, a); };
+  test::expect_gradients(op, test::random({3, 5}, 2), {&a});
+  test::expect_accumulates(op, test::random({3, 5}, 2), {&a});
+}
+
 TEST(ScalarMix, OfTwoScalarsOfTheirOwn) {
   Param a = test::param("a", test::random({1}, 1)), b = test::param("b", test::random({1}, 2));
   const auto op = [&](const Var& x) { return scalar_mix(x, a, scalar_mix(x, b, x, a), b); };

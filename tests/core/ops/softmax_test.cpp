@@ -21,6 +21,24 @@ TEST(Softmax, GradientsAreThoseOfDifferences) {
 
 TEST(Softmax, Accumulates) { test::expect_accumulates(op, test::random({5, 3}, 1), {}); }
 
+TEST(Softmax, DevicesAgree) {
+  for (const test::TestDevice& device : test::devices()) {
+    for (const DType type : {DType::kF32, DType::kF64}) {
+      for (const int64_t width : {1, 3, 8, 33, 100}) {
+        for (const int64_t rows : {0, 1, 77}) {
+          const Tensor x = test::random({rows, width}, 1, type);
+          const test::OpRun got = test::run_op(op, x, {}, {}, device),
+                            want = test::run_op(op, x, {});
+          test::expect_near(got.y, test::values(want.y), test::op_tolerance(type), device.name);
+          test::expect_near(got.dx, test::values(want.dx), test::op_tolerance(type), device.name);
+        }
+      }
+    }
+    const Tensor large = device.place(Tensor::of<float>({1, 3}, {1000, -1000, 1000}));
+    test::expect_near(softmax(large).value(), {0.5, 0, 0.5}, test::op_tolerance(DType::kF32), "p");
+  }
+}
+
 TEST(Softmax, ThreadsAgree) {
   test::expect_threads_agree(op, test::random({1301, 5}, 1, DType::kF32), {});
 }
