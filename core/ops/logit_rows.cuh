@@ -42,10 +42,7 @@ template <class A>
 __device__ __forceinline__ RowSoftmax<A> row_softmax(const A* s, int width, int lane, int lanes) {
   A largest = s[lane < width ? lane : 0];
   for (int i = lane; i < width; i += lanes) largest = s[i] > largest ? s[i] : largest;
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    const A other = __shfl_xor_sync(kAllLanes, largest, distance);
-    largest = other > largest ? other : largest;
-  }
+  largest = group_max(largest, lanes);
   A sum = 0;
   for (int i = lane; i < width; i += lanes) sum += std::exp(s[i] - largest);
   return {largest, group_sum(sum, lanes)};
