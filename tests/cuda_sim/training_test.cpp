@@ -1,36 +1,113 @@
 // Whole training runs on simulated GPUs, against the same on the CPU.
-#include "tests/runtime/training.h"
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include "runtime/config/validate.h"
 #include "tests/cuda_sim/sim.h"
+#include "tests/runtime/training.h"
 
 namespace anabranch {
 namespace {
 
 constexpr Device kGpu{Device::Kind::kCuda, 0};
 
-class SimTraining : public testing::Test {
+struct Family {
+  const char* name;
+  void (*set)(Config& config);
+};
+
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
+template <GateVariant kVariant>
+void streams(Config& c) {
+  c.model.type = ModelType::kCmollm;
+  c.model.cmollm.variant = kVariant;
+}
+
+void token_choice(Config& c) {
+  c.model.type = ModelType::kKappaMoe;
+  c.model.kappa.experts = 4;
+  c.model.kappa.moe_first = 1;
+}
+
+void expert_choice(Config& c) {
+  c.model.type = ModelType::kMoepMsit;
+  c.model.moep.windows = {5, 3, 7};
+  c.model.moep.expert_width = 12;
+  c.model.moep.expert_heads = 2;
+  c.model.ffn_width = 0;
+}
+
+const Family kFamilies[] = {
+    {"gpt2", [](Config& c) { c.model.gpt2.dropout = 0.1; }},
+    {"gpt2_recompute",
+     [](Config& c) {
+       c.model.recompute = true;
+       c.data.document_mask = true;
+       c.optim.clip = 0.1;
+     }},
+    {"gpt2_fp64", [](Config& c) { c.train.precision = Precision::kFp64; }},
+    {"gpt2_muon", [](Config& c) { c.optim.matrix = MatrixOptimizer::kMuon; }},
+    {"gpt2_aurora", [](Config& c) { c.optim.matrix = MatrixOptimizer::kAurora; }},
+    {"cmollm_linear", streams<GateVariant::kLinear>},
+    {"cmollm_simple", streams<GateVariant::kSimple>},
+    {"cmollm_context_aware", streams<GateVariant::kContextAware>},
+    {"cmollm_multi_head", streams<GateVariant::kMultiHead>},
+    {"cmollm_adaptive", streams<GateVariant::kAdaptive>},
+    {"cmollm_post",
+     [](Config& c) {
+       streams<GateVariant::kSimple>(c);
+       c.model.cmollm.mix = MixPoint::kPost;
+     }},
+    {"cmollm_pipeline",
+     [](Config& c) {
+       streams<GateVariant::kLinear>(c);
+       c.model.cmollm.mode = StreamMode::kPipeline;
+       c.model.cmollm.streams = 2;
+     }},
+    {"parascale",
+     [](Config& c) {
+       c.model.type = ModelType::kParascale;
+       c.model.parascale.streams = 2;
+       c.model.parascale.prefix = 3;
+     }},
+    {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }},
+    {"kappa", token_choice},
+    {"kappa_capacity",
+     [](Config& c) {
+       token_choice(c);
+       c.model.kappa.capacity_train = 1.25;
+     }},
+    {"moep", expert_choice},
+    {"moep_token_choice",
+     [](Config& c) {
+       expert_choice(c);
+       c.model.moep.select = Selection::kTokenChoice;
+     }},
+};
+
+class SimTraining : public testing::TestWithParam<Family> {
  protected:
   void TearDown() override { EXPECT_EQ(cuda_sim::take_fault(), ""); }
-
-  void expect_as_on_cpu(const std::function<void(Config&)>& set) {
-    Config config = folder_.config("cpu", 4);
-    set(config);
-    const std::vector<double> want = test::run_training(config).losses();
-    config.run.dir = (folder_ / "gpu").string();
-    const uint64_t before = cuda_sim::counters().kernels;
-    const std::vector<double> got = test::run_training(config, {.device = kGpu}).losses();
-    EXPECT_GT(cuda_sim::counters().kernels, before);
-    test::expect_close(got, want, "GPU");
-  }
 
   test::TrainingFolder folder_;
 };
 
-TEST_F(SimTraining, Gpt2) {
-  expect_as_on_cpu([](Config&) {});
+TEST_P(SimTraining, HasTheLossesOfTheCpu) {
+  Config config = folder_.config("cpu", 4);
+  GetParam().set(config);
+  fill_derived(config);
+  const std::vector<double> want = test::run_training(config).losses();
+  config.run.dir = (folder_ / "gpu").string();
+  const uint64_t before = cuda_sim::counters().kernels;
+  const std::vector<double> got = test::run_training(config, {.device = kGpu}).losses();
+  EXPECT_GT(cuda_sim::counters().kernels, before);
+  test::expect_close(got, want, "GPU");
 }
+
+INSTANTIATE_TEST_SUITE_P(All, SimTraining, testing::ValuesIn(kFamilies),
+                         [](const auto& family) { return std::string(family.param.name); });
 
 }  // namespace
 }  // namespace anabranch
