@@ -49,13 +49,17 @@ TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabu
                config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
       measures_(model_->measure_places(plan.sequences), model_->detail_places(),
                 static_cast<size_t>(state_.store().lanes())),
-      figures_({state_.store().lanes() + std::ssize(state_.store().buckets())}, DType::kF64,
-               context.pool, "figures"),
-      losses_(figures_.view(0, {state_.store().lanes(), 1})) {}
+      figures_({state_.store().lanes() + std::ssize(state_.store().buckets()) +
+                (context.device.is_cuda() ? static_cast<int64_t>(measures_.places()) : 0)},
+               DType::kF64, context.pool, "figures"),
+      losses_(figures_.view(0, {state_.store().lanes(), 1})),
+      squares_(figures_.view(losses_.count(), {std::ssize(state_.store().buckets())})),
+      measured_(figures_.view(losses_.count() + squares_.count(),
+                              {figures_.count() - losses_.count() - squares_.count()})) {}
 
 double TrainStep::grad_norm() const {
-  return state_.optimizer().grad_norm(
-      mesh_, seen_.span<double>().subspan(static_cast<size_t>(losses_.count())));
+  return state_.optimizer().grad_norm(mesh_,
+                                      seen_.view(losses_.count(), squares_.shape()).span<double>());
 }
 
 void TrainStep::accumulate(const std::function<MicroBatch()>& next,
@@ -68,6 +72,7 @@ void TrainStep::accumulate(const std::function<MicroBatch()>& next,
   std::ranges::fill(measures_.sums(), 0.0);
   state_.store().forget_grads();
   losses_.fill_zero();
+  measures_.gather_in(measured_);
   for (int64_t j = 0; j < plan_.accumulation; ++j) {
     context_.heartbeat->at("data");
     const MicroBatch batch = next();
@@ -105,8 +110,9 @@ void TrainStep::reduce() {
   reducer_.finish();
   const int64_t lanes = losses_.count();
   if (lanes > 1) sum_lanes(losses_, mesh_.all());
-  state_.optimizer().squares(figures_.view(lanes, {figures_.count() - lanes}));
+  state_.optimizer().squares(squares_);
   seen_ = figures_.on_host();
+  measures_.collect(seen_.view(lanes + squares_.count(), measured_.shape()).span<double>());
   const std::span<double> sums = measures_.sums();
   if (sums.empty()) return;
   Tensor all = Tensor::of<double>({lanes, std::ssize(sums) / lanes}, {sums.begin(), sums.end()});

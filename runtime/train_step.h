@@ -81,9 +81,9 @@ class TrainStep {
   TrainingState state_;
   GradReducer reducer_;
   Measures measures_;
-  Tensor figures_;  // [lanes + buckets] float64: of this rank, its losses and squares of norms
-  Tensor losses_;   // [lanes, 1], the first of them
-  Tensor seen_;     // all of them, in the host's memory, once they are summed
+  // Float64, beside the model: losses [lanes, 1] of this rank, squares of norms [buckets], and on a
+  // GPU what is measured [places]; and all of them in the host's memory, once they are summed.
+  Tensor figures_, losses_, squares_, measured_, seen_;
 };
 
 }  // namespace anabranch

@@ -44,10 +44,10 @@ void convert(Tensor& to, const Tensor& from) {
   });
 }
 
-void add_converted(Tensor& to, const Tensor& from) {
+void add_converted(Tensor& to, const Tensor& from, double scale) {
   check(to, from);
   if (to.device().is_cuda()) {
-    if constexpr (build::kCuda) return cuda::add_converted(to, from);
+    if constexpr (build::kCuda) return cuda::add_converted(to, from, scale);
   }
   dispatch(to.dtype(), [&]<class To>() {
     dispatch(from.dtype(), [&]<class From>() {
@@ -56,7 +56,7 @@ void add_converted(Tensor& to, const Tensor& from) {
       const From* x = from.data<From>();
       parallel_for(to.count(), kGrain, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          y[i] = To(A(y[i]) + static_cast<A>(static_cast<Accumulator<From>>(x[i])));
+          y[i] = To(A(y[i]) + A(scale) * static_cast<A>(static_cast<Accumulator<From>>(x[i])));
         }
       });
     });

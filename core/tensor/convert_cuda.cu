@@ -10,6 +10,7 @@ template <class To, class From, bool kAdd>
 struct Convert {
   To* to;
   const From* from;
+  Accumulator<To> scale;  // of what is added
 
   template <int kN>
   __device__ void at(int64_t i) const {
@@ -19,7 +20,7 @@ struct Convert {
     if constexpr (kAdd) ys = load<kN>(to + i);
     for (int j = 0; j < kN; ++j) {
       const A x = static_cast<A>(wide(xs.v[j]));
-      ys.v[j] = narrow<To>(kAdd ? wide(ys.v[j]) + x : x);
+      ys.v[j] = narrow<To>(kAdd ? wide(ys.v[j]) + scale * x : x);
     }
     store(to + i, ys);
   }
@@ -27,10 +28,11 @@ struct Convert {
 
 // As many elements to a thread as are 16 bytes of the wider type.
 template <bool kAdd>
-void run(Tensor& to, const Tensor& from) {
+void run(Tensor& to, const Tensor& from, double scale) {
   dispatch(to.dtype(), [&]<class To>() {
     dispatch(from.dtype(), [&]<class From>() {
-      const Convert<To, From, kAdd> k{to.device_data<To>(), from.device_data<From>()};
+      const Convert<To, From, kAdd> k{to.device_data<To>(), from.device_data<From>(),
+                                      static_cast<Accumulator<To>>(scale)};
       each_pack<std::min(kPack<To>, kPack<From>)>(k, to.count(), aligned_for_packs(k.to, k.from),
                                                   to.stream());
     });
@@ -39,8 +41,8 @@ void run(Tensor& to, const Tensor& from) {
 
 }  // namespace
 
-void convert(Tensor& to, const Tensor& from) { run<false>(to, from); }
+void convert(Tensor& to, const Tensor& from) { run<false>(to, from, 1); }
 
-void add_converted(Tensor& to, const Tensor& from) { run<true>(to, from); }
+void add_converted(Tensor& to, const Tensor& from, double scale) { run<true>(to, from, scale); }
 
 }  // namespace anabranch::cuda

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/tensor/tensor.h"
 #include "monitoring/metrics.h"
 
 namespace anabranch {
@@ -12,7 +13,7 @@ namespace anabranch {
 // Sums over the micro-batches of a step, in places that the model lays out for itself. The trainer
 // clears them, and adds them up over the ranks before the model reads them. Only training writes,
 // and not when a layer runs a second time in backward. With lanes (parallel/lanes.h) each has all
-// places, and the first gets their sum.
+// places, and the first gets their sum. Of a GPU figures add up in its memory, and are read once.
 class Measures {
  public:
   // The last `detail` places are left alone in steps that are not reported.
@@ -22,6 +23,15 @@ class Measures {
         always_(lanes > 1 ? sums_.size() : places) {}
 
   void add(size_t place, double value) { sums_.at(lane_ * places_ + place) += value; }
+
+  // scale * values, in as many places from this one on. Of any floating type, wherever they are.
+  void add(size_t place, const Tensor& values, double scale = 1);
+
+  // Where figures of a GPU add up: [places()] float64 of its memory; zeroed.
+  void gather_in(const Tensor& there);
+
+  // Adds what came together there, by now seen.
+  void collect(std::span<const double> seen);
 
   [[nodiscard]] size_t places() const { return places_; }
 
@@ -40,6 +50,7 @@ class Measures {
 
  private:
   std::vector<double> sums_;
+  Tensor there_;  // empty: the model is on a CPU
   size_t places_, always_, lane_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ops/gate_figures.h"
 #include "core/ops/gemm.h"
 #include "core/ops/scalar_mix.h"
 
@@ -18,7 +19,8 @@ double entropy_of(std::span<const double> p) {
 }
 
 // sums[i, j] += <slice i, slice j> of `all` [N, ...], for i <= j.
-void add_dots(Tensor& sums, const Tensor& all) {
+void add_dots(Tensor& sums, const Tensor& some) {
+  const Tensor all = some.on_host();
   const int64_t N = all.dim(0), size = all.count() / N;
   const auto part = [&](int64_t k) { return all.view(k * size, {size}); };
   for (int64_t i = 0; i < N; ++i) {
@@ -52,25 +54,9 @@ double mean_cosine(const Tensor& dots) {
 
 void StreamMeasures::add_gates(Measures& to, int64_t unit, const Tensor& gates) const {
   const int64_t N = streams_;
-  std::vector<double> row(static_cast<size_t>(N)), sums(row), tops(row);
-  double entropy = 0;
-  dispatch(gates.dtype(), [&]<class T>() {
-    const T* g = gates.data<T>();
-    for (int64_t i = 0; i < gates.dim(0); ++i, g += N) {
-      for (int64_t k = 0; k < N; ++k) {
-        row[static_cast<size_t>(k)] = static_cast<double>(static_cast<Accumulator<T>>(g[k]));
-        sums[static_cast<size_t>(k)] += row[static_cast<size_t>(k)];
-      }
-      if (!to.detailed) continue;
-      tops[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())] += 1;
-      entropy += entropy_of(row);
-    }
-  });
-  for (int64_t k = 0; k < N; ++k) {
-    to.add(at(unit, k), sums[static_cast<size_t>(k)]);
-    to.add(at(unit, N + k), tops[static_cast<size_t>(k)]);
-  }
-  to.add(at(unit, 2 * N), entropy);
+  Tensor figures = gates.like({2 * N + 1}, DType::kF64, "gate figures");
+  gate_figures(figures, gates);
+  to.add(at(unit, 0), to.detailed ? figures : figures.view(0, {N}));
   to.add(at(unit, 2 * N + 1), static_cast<double>(gates.dim(0)));
 }
 
@@ -143,9 +129,10 @@ void StreamMeasures::read_kernels(std::vector<Reading>& to, int64_t unit,
   // Of the streams, and last how many ranks do not have the whole sum of their gradients: with
   // ZeRO-1 a rank has that of what it owns.
   Tensor squares = zeros({N + 1});
+  const Tensor grad = kernels.grad.on_host();
   const int64_t first = kernels.split_axis == 0 ? kernels.slice_begin : 0;
   for (int64_t k = 0; k < n; ++k) {
-    const Tensor part = kernels.grad.view(k * size, {size});
+    const Tensor part = grad.view(k * size, {size});
     squares.data<double>()[first + k] = cpu::dot(part, part);
   }
   squares.data<double>()[N] = kernels.master.count() < kernels.shape.count() ? 1 : 0;
