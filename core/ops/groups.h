@@ -45,6 +45,13 @@ struct Groups {
   }
 };
 
+// The same for the host, which waits for them if only the GPU knows them.
+inline Groups seen_by_host(const Groups& groups) {
+  if (groups.on_host()) return groups;
+  const Tensor here = groups.on_device.on_host();
+  return {{here.span<int64_t>().begin(), here.span<int64_t>().end()}};
+}
+
 // What a router decided: S slots, each a copy of one of M rows on its way through one expert. Where
 // only the GPU knows the groups, S is their bound, and unused slots have source and gate -1.
 struct SlotPlan {

@@ -10,9 +10,13 @@ void ChoiceMeasures::add(Measures& to, int64_t layer, const SlotPlan& plan,
                          const Tensor& logits) const {
   if (!to.detailed) return;
   std::vector<int64_t> holders(static_cast<size_t>(plan.rows), 0);
-  for (const int32_t row : plan.source.span<int32_t>()) ++holders[static_cast<size_t>(row)];
+  const Tensor source = plan.source.on_host();
+  const Groups groups = seen_by_host(plan.groups);
+  for (const int32_t row : source.span<int32_t>()) {
+    if (row >= 0) ++holders[static_cast<size_t>(row)];  // -1: a slot that nobody has
+  }
   for (int64_t e = 0; e < experts_; ++e) {
-    to.add(at(layer, e), static_cast<double>(plan.groups.size(e)));
+    to.add(at(layer, e), static_cast<double>(groups.size(e)));
   }
   for (const int64_t count : holders) to.add(at(layer, experts_ + count), 1);
   to.add(at(layer, 2 * experts_ + 1), entropy_sum(logits));

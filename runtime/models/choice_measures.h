@@ -21,7 +21,8 @@ class ChoiceMeasures {
 
   static constexpr size_t kMasked = 1;  // the place of the share
 
-  // Adds what a layer's experts hold, chosen by `logits` [M, E]; only if `to` is detailed.
+  // Adds what a layer's experts hold, chosen by `logits` [M, E]; only if `to` is detailed;
+  // then a GPU is waited for.
   void add(Measures& to, int64_t layer, const SlotPlan& plan, const Tensor& logits) const;
 
   // Nothing of a layer that had no rows.

@@ -64,9 +64,10 @@ Alignment alignment_of(const GateWeights& weights) {
   const int64_t E = weights.in.dim(0), F = weights.in.dim(1) / 2, C = weights.in.dim(2);
   Alignment all{std::vector<double>(static_cast<size_t>(E * F)),
                 std::vector<double>(static_cast<size_t>(E * F))};
-  dispatch(weights.in.dtype(), [&]<class T>() {
-    const T* gates = weights.in.data<T>();
-    const auto* router = weights.router.data<Accumulator<T>>();
+  const Tensor in = weights.in.on_host(), all_routers = weights.router.on_host();
+  dispatch(in.dtype(), [&]<class T>() {
+    const T* gates = in.data<T>();
+    const auto* router = all_routers.data<Accumulator<T>>();
     parallel_for(E * F, 64, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t e = row / F, j = row % F;
@@ -80,8 +81,9 @@ Alignment alignment_of(const GateWeights& weights) {
 std::vector<double> doubles(const Tensor* t, int64_t count) {
   std::vector<double> all(static_cast<size_t>(count), 0.0);
   if (t == nullptr) return all;
-  dispatch(t->dtype(), [&]<class T>() {
-    const T* from = t->data<T>();
+  const Tensor here = t->on_host();
+  dispatch(here.dtype(), [&]<class T>() {
+    const T* from = here.data<T>();
     std::transform(from, from + count, all.begin(),
                    [](T v) { return static_cast<double>(static_cast<Accumulator<T>>(v)); });
   });
@@ -123,8 +125,8 @@ std::array<double, 3> percentiles(const std::vector<Slots>& slots, const std::ve
 
 void KappaMeasures::add(Measures& to, int64_t layer, const TopKRoute& route) const {
   if (!to.detailed) return;
-  const Groups& groups = route.plan.groups;
-  const Tensor& logits = route.selected.value();
+  const Groups groups = seen_by_host(route.plan.groups);
+  const Tensor logits = route.selected.value().on_host();
   dispatch(logits.dtype(), [&]<class T>() {
     const T* s = logits.data<T>();
     for (int64_t e = 0; e < groups.count(); ++e) {

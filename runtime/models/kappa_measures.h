@@ -42,7 +42,7 @@ class KappaMeasures {
     return static_cast<size_t>(layers_ * experts_ * 2 * kSteps);
   }
 
-  // Adds the logits of a layer's slots, if `to` is detailed.
+  // Adds the logits of a layer's slots, if `to` is detailed; then a GPU is waited for.
   void add(Measures& to, int64_t layer, const TopKRoute& route) const;
 
   // Percentiles are off by at most the largest magnitude over kResolution. Adds nothing if no slot

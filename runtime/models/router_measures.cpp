@@ -7,13 +7,15 @@ namespace anabranch {
 
 void RouterMeasures::add(Measures& to, int64_t layer, const Tensor& logits,
                          const TopKRoute& route) const {
-  for (size_t i = 0; i < route.demand.size(); ++i) {
-    to.add(at(layer, static_cast<int64_t>(i) % experts_), static_cast<double>(route.demand[i]));
-  }
-  const int32_t* const slots = route.slot.data<int32_t>();
-  to.add(at(layer, experts_),
-         static_cast<double>(std::count(slots, slots + route.slot.count(), -1)));
   if (!to.detailed) return;
+  const Tensor demand = route.demand_on_device.empty()
+                            ? Tensor::of<int64_t>({std::ssize(route.demand)}, route.demand)
+                            : route.demand_on_device.on_host();
+  for (int64_t i = 0; i < demand.count(); ++i) {
+    to.add(at(layer, i % experts_), static_cast<double>(demand.data<int64_t>()[i]));
+  }
+  const Tensor slots = route.slot.on_host();
+  to.add(at(layer, experts_), static_cast<double>(std::ranges::count(slots.span<int32_t>(), -1)));
   to.add(at(layer, experts_ + 1), entropy_sum(logits));
   to.add(at(layer, experts_ + 2), static_cast<double>(logits.dim(0)));
 }
@@ -33,7 +35,8 @@ void RouterMeasures::read(std::vector<Reading>& to, const Measures& sums, int64_
   to.push_back({Metric::kRouterEntropy, l, 0, sums.at(at(layer, experts_ + 1)) / rows / most});
 }
 
-double entropy_sum(const Tensor& logits) {
+double entropy_sum(const Tensor& some) {
+  const Tensor logits = some.on_host();
   const int64_t E = logits.dim(1);
   double entropy = 0;
   dispatch(logits.dtype(), [&]<class T>() {
@@ -54,7 +57,8 @@ double entropy_sum(const Tensor& logits) {
   return entropy;
 }
 
-double positive_mean(const Tensor& t, Group* ranks) {
+double positive_mean(const Tensor& some, Group* ranks) {
+  const Tensor t = some.on_host();
   double sum = 0, count = 0;
   dispatch(t.dtype(), [&]<class T>() {
     for (const T& v : t.span<T>()) {

@@ -18,7 +18,7 @@ class RouterMeasures {
 
   [[nodiscard]] size_t places() const { return at(layers_, 0); }
 
-  // Adds what a layer's router decided; its entropy only if `to` is detailed.
+  // Adds what a layer's router decided, if `to` is detailed; then a GPU is waited for.
   void add(Measures& to, int64_t layer, const Tensor& logits, const TopKRoute& route) const;
 
   void read(std::vector<Reading>& to, const Measures& sums, int64_t layer) const;
