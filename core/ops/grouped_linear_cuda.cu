@@ -28,8 +28,8 @@ struct SumProduct {
 
 int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
 
-__device__ __forceinline__ int64_t at_most(int64_t extent, int64_t most) {
-  return extent < most ? extent : most;
+__device__ __forceinline__ int at_most(int64_t extent, int most) {
+  return extent < most ? static_cast<int>(extent) : most;
 }
 
 // A block for each tile that there may be: those of some rows lie beside each other, and share
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) row_product_kernel(RowProduct
   const T* b = k.b + g.group * k.n * k.k;
   make_tile<false, kTransposeB, kPacks>(ProductTile<T, T>{
       k.c + g.begin * k.n + column, k.a + g.begin * k.k,
-      kTransposeB ? b + column * k.k : b + column, k.n, k.k, kTransposeB ? k.k : k.n,
-      g.end - g.begin, at_most(k.n - column, kN), k.k, k.accumulate});
+      kTransposeB ? b + column * k.k : b + column, k.n, k.k, kTransposeB ? k.k : k.n, k.k,
+      static_cast<int>(g.end - g.begin), at_most(k.n - column, kN), k.accumulate});
 }
 
 template <class T, bool kPacks>
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) sum_product_kernel(SumProduct
   const int64_t begin = k.offsets[e], rows = k.offsets[e + 1] - begin;
   make_tile<true, false, kPacks>(ProductTile<T, Accumulator<T>>{
       k.c + (e * k.m + row) * k.n + column, k.a + begin * k.m + row, k.b + begin * k.n + column,
-      k.n, k.m, k.n, at_most(k.m - row, kM), at_most(k.n - column, kN), rows, k.accumulate});
+      k.n, k.m, k.n, rows, at_most(k.m - row, kM), at_most(k.n - column, kN), k.accumulate});
 }
 
 template <class T, bool kTransposeB>

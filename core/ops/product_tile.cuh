@@ -24,11 +24,12 @@ __device__ __forceinline__ void make_tile(const ProductTile<T, Out>& tile) {
   using B = StagedB<T, kTransposeB>;
   constexpr int kInner = TileShape<T>::kInner, kStages = TileShape<T>::kStages;
   T* stages = dynamic_shared<T>();
-  const int64_t steps = (tile.inner + kInner - 1) / kInner;
-  const auto fetch = [&](int64_t step) {
+  const auto steps = static_cast<int>((tile.inner + kInner - 1) / kInner);
+  const auto fetch = [&](int step) {
     if (step < steps) {
       T* a = stages + step % kStages * (A::kCount + B::kCount);
-      const int64_t first = step * kInner, left = tile.inner - first;
+      const int64_t first = int64_t{step} * kInner;
+      const int left = tile.inner - first < kInner ? static_cast<int>(tile.inner - first) : kInner;
       if constexpr (kTransposeA) {
         A::template fetch<kPacks>(a, tile.a + first * tile.lda, tile.lda, left, tile.rows);
       } else {
@@ -45,7 +46,7 @@ __device__ __forceinline__ void make_tile(const ProductTile<T, Out>& tile) {
   };
   TileSums<T, kTransposeA, kTransposeB> sums;
   for (int step = 0; step < kStages - 1; ++step) fetch(step);
-  for (int64_t step = 0; step < steps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     wait_async<kStages - 2>();
     __syncthreads();  // all have that stage, and are done with the one before
     fetch(step + kStages - 1);

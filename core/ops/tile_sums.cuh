@@ -18,7 +18,8 @@ struct ProductTile {
   Out* c;
   const T *a, *b;
   int64_t ldc, lda, ldb;
-  int64_t rows, columns, inner;
+  int64_t inner;
+  int rows, columns;
   bool accumulate;
 };
 
@@ -45,8 +46,8 @@ struct Staged {
 
   // Begins to copy the `rows` x `columns` elements that exist; the others become zero.
   template <bool kPacks>
-  static __device__ __forceinline__ void fetch(T* to, const T* from, int64_t ld, int64_t rows,
-                                               int64_t columns) {
+  static __device__ __forceinline__ void fetch(T* to, const T* from, int64_t ld, int rows,
+                                               int columns) {
     constexpr int kN = kPacks ? kPack<T> : 1, kInRow = kColumns / kN;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kInRow; i += kTileThreads) {
       const int row = i / kInRow, column = i % kInRow * kN;

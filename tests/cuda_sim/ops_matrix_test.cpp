@@ -97,16 +97,17 @@ TEST_F(SimMatrixOps, StreamLinear) {
        {std::pair(24, DType::kF32), {24, DType::kBF16}, {13, DType::kBF16}}) {
     Param w = test::param("w", test::random({5, 16, C}, 1, type));
     Param b = test::param("b", test::random({5, 16}, 2, DType::kF32));
+    const Tensor rows = test::random({70, C}, 3, type), du = test::random({70, 16}, 5, type);
     expect_same_in_every_order([&] {
       const std::vector<Param*> params{&w, &b};
       const test::ParamsOn there(gpu_, params);
       w.fresh = b.fresh = true;
       w.grad = b.grad = {};
       Tape tape;
-      const Var s = tape.input(gpu_.place(test::random({70, C}, 3, type)));
+      const Var s = tape.input(gpu_.place(rows));
       const Var g = tape.input(gpu_.place(test::random({70, 5}, 4, DType::kF32)));
       const Var u = stream_linear(s, g, w, b);
-      tape.backward(u, gpu_.place(test::random({70, 16}, 5, type)));
+      tape.backward(u, gpu_.place(du));
       return std::vector<Tensor>{u.value(), tape.take_grad(s), tape.take_grad(g),
                                  w.grad.copy_in(nullptr), b.grad.copy_in(nullptr)};
     });
