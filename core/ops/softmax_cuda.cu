@@ -25,7 +25,7 @@ struct Rows {
 };
 
 template <class A>
-__global__ void __launch_bounds__(kThreads) forward_kernel(Rows k, A* p, const A* logits) {
+__global__ void __launch_bounds__(kThreads, 2) forward_kernel(Rows k, A* p, const A* logits) {
   const int64_t at = k.row() * k.width, end = k.end();
   A largest = -std::numeric_limits<A>::infinity();
   for (int64_t c = k.first(); c < end; c += k.lanes) {
