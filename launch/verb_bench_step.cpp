@@ -27,6 +27,7 @@ struct StepWish {
 };
 
 std::string products_text(const StepBench& b, double step) {
+  if (b.product_seconds() == 0) return {};  // not taken alone
   return fmt::format(
       "products alone  {:.3f} s, {:.1f}% of the step: linear maps and head {:.1f}%, attention's "
       "{:.1f}%\n"
@@ -47,6 +48,12 @@ std::string update_text(const StepBench& b, double step) {
                      "alone\n",
                      m.flops / m.seconds * 1e-9, 100 * m.of_bare(),
                      m.flops / m.bare_seconds * 1e-9);
+}
+
+std::string gpu_text(const StepBench& b, Device device) {
+  if (device.is_cpu()) return {};
+  return fmt::format("host            waited {} for its GPU in the last step\n",
+                     counted(b.gpu_waits, "time"));
 }
 
 void print(const StepBench& b, const RankProcess& process, int ranks, bool json) {
@@ -72,6 +79,7 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
         {"attention_product_seconds", b.attention_product_seconds},
         {"attention_seconds", b.attention_seconds},
         {"product_share", b.product_seconds() / step},
+        {"gpu_waits", b.gpu_waits},
         {"pool_peak_bytes", b.pool_peak_bytes},
         {"resident_peak_bytes", b.resident_peak_bytes}};
     if (b.matrices.flops > 0) {
@@ -90,13 +98,15 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
       "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
       "{}{}"
       "communication   {:.3f} s waited, {:.0f}% of the reduction hidden\n"
+      "{}"
       "peak memory     {} of tensors, {} resident\n",
       counted(b.parameters, "parameter"), counted(b.tokens_per_step, "token"),
       counted(ranks, "rank"), counted(process.context().threads, "thread"), step, b.seconds.size(),
       *std::min_element(b.seconds.begin(), b.seconds.end()),
       *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
       b.flops_per_step / step / 1e9, products_text(b, step), update_text(b, step),
-      b.comm_wait_seconds, 100 * b.hidden, bytes_text(static_cast<double>(b.pool_peak_bytes)),
+      b.comm_wait_seconds, 100 * b.hidden, gpu_text(b, process.context().device),
+      bytes_text(static_cast<double>(b.pool_peak_bytes)),
       bytes_text(static_cast<double>(b.resident_peak_bytes)));
 }
 

@@ -28,6 +28,12 @@ Shape stacked(const Param& w) {
 Optimizer::Optimizer(FlatStore& store, const Config& config)
     : store_(store), config_(config.optim), rates_(config) {
   for (int b = 0; b < std::ssize(store_.buckets()); ++b) entries_.push_back(store_.entries_of(b));
+  if (config_.matrix == MatrixOptimizer::kAdamw) return;
+  const Tensor& grad = store_.buckets().front().grad;
+  if (grad.device().is_cuda()) {
+    rejected_there_ = grad.like({1}, DType::kI64, "rejected");
+    rejected_there_.fill_zero();
+  }
   if (config_.matrix != MatrixOptimizer::kMuon) return;
   for (const FlatStore::Entry& entry : store_.entries()) {
     const Param& w = *entry.param;
@@ -97,6 +103,10 @@ double Optimizer::grad_norm(const Mesh& mesh, std::span<const double> squares) c
   return std::sqrt(common + *sum.data<double>());
 }
 
+void Optimizer::count_rejected() {
+  if (!rejected_there_.empty()) rejected_ = *rejected_there_.on_host().data<int64_t>();
+}
+
 void Optimizer::step(int64_t step, double grad_norm,
                      const std::function<void(int bucket)>& updated) {
   // As PyTorch's clip_grad_norm_, so that runs can be compared digit by digit.
@@ -142,6 +152,7 @@ void Optimizer::step_matrix(const FlatStore::Entry& entry, const Rate& rate, dou
   Tensor rounded = w.value.reshape(shape);
   Tensor* value = w.value.shares(w.master) ? nullptr : &rounded;
   const Tensor grad = w.grad.reshape(shape);
+  Tensor* there = rejected_there_.empty() ? nullptr : &rejected_there_;
   if (config_.matrix == MatrixOptimizer::kMuon) {
     MuonStep step;
     step.lr = rate.lr;
@@ -149,7 +160,7 @@ void Optimizer::step_matrix(const FlatStore::Entry& entry, const Rate& rate, dou
     step.weight_decay = rate.weight_decay;
     step.grad_scale = grad_scale;
     step.compute = w.value.dtype();
-    rejected_ += muon(master, m, scales_.at(&w), grad, value, step);
+    rejected_ += muon(master, m, scales_.at(&w), grad, value, step, there);
     return;
   }
   AuroraStep step;
@@ -163,7 +174,7 @@ void Optimizer::step_matrix(const FlatStore::Entry& entry, const Rate& rate, dou
   step.grad_scale = grad_scale;
   step.compute = w.value.dtype();
   step.form = PolarForm::simple_quintic(static_cast<int>(config_.polar_steps));
-  rejected_ += aurora(master, m, grad, value, step);
+  rejected_ += aurora(master, m, grad, value, step, there);
 }
 
 Tensor Optimizer::scales(const Param& w) const {

@@ -50,8 +50,11 @@ class Optimizer {
   // there are none. Part of a checkpoint.
   [[nodiscard]] Tensor scales(const Param& w) const;
 
-  // Matrices of this rank whose updates were not finite, and so not made.
+  // Matrices of this rank whose updates were not finite, and so not made; on a GPU those of which
+  // count_rejected() has heard, which waits for it.
   [[nodiscard]] int64_t rejected() const { return rejected_; }
+
+  void count_rejected();
 
  private:
   [[nodiscard]] Tensor squares() const;  // of all buckets, in the host's memory
@@ -66,6 +69,7 @@ class Optimizer {
   const OptimConfig& config_;
   Rates rates_;
   int64_t updates_ = 0, kappa_updates_ = 0, rejected_ = 0;
+  Tensor rejected_there_;  // [1] int64 of a GPU; empty without a matrix optimizer there
   std::unordered_map<const Param*, Tensor> scales_;  // never iterated
 };
 

@@ -180,6 +180,7 @@ void Trainer::tell_rejected(int64_t all) {
 }
 
 void Trainer::tell_last_rejected() {
+  state_.optimizer().count_rejected();
   const auto rejected = static_cast<double>(state_.optimizer().rejected());
   tell_rejected(std::llround(spread(job_.world, {rejected}).front().max));
 }

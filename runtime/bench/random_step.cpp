@@ -16,6 +16,7 @@ MicroBatch random_batch(const Config& config, int64_t vocabulary, const RankCont
 
 RandomStep::RandomStep(const Config& config, int64_t vocabulary, Group& world, RankContext& context)
     : world_(world),
+      context_(context),
       plan_(plan_batch(config, world.size())),
       step_(config, plan_, vocabulary, world, context),
       batch_(random_batch(config, vocabulary, context)) {}
@@ -23,6 +24,7 @@ RandomStep::RandomStep(const Config& config, int64_t vocabulary, Group& world, R
 RandomStep::Times RandomStep::run() {
   Times times;
   world_.barrier();
+  const int64_t waits = context_.pool->stream().waits();
   const Stopwatch step;
   step_.accumulate([&] { return batch_; });
   const Stopwatch wait;
@@ -34,6 +36,7 @@ RandomStep::Times RandomStep::run() {
   times.update = update.seconds();
   times.seconds = step.seconds();
   times.hidden = step_.hidden();
+  times.gpu_waits = context_.pool->stream().waits() - waits;
   return times;
 }
 

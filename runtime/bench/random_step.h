@@ -14,10 +14,11 @@ class RandomStep {
   RandomStep(const Config& config, int64_t vocabulary, Group& world, RankContext& context);
 
   struct Times {
-    double seconds = 0;  // the whole step, from a barrier on
-    double update = 0;   // the gradient's norm and the optimizer
-    double waited = 0;   // for the reduction after backward
-    double hidden = 1;   // part of the reduction behind backward
+    double seconds = 0;     // the whole step, from a barrier on
+    double update = 0;      // the gradient's norm and the optimizer
+    double waited = 0;      // for the reduction after backward
+    double hidden = 1;      // part of the reduction behind backward
+    int64_t gpu_waits = 0;  // times that the host waited for its GPU
   };
 
   // Forward, backward, reduction, clip, optimizer. Collective.
@@ -31,6 +32,7 @@ class RandomStep {
 
  private:
   Group& world_;
+  const RankContext& context_;
   BatchPlan plan_;
   TrainStep step_;
   MicroBatch batch_;

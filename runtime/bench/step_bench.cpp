@@ -20,6 +20,7 @@ StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, i
     updates.push_back(times.update);
     waits.push_back(times.waited);
     hidden.push_back(times.hidden);
+    result.gpu_waits = times.gpu_waits;
   }
   result.update_seconds = median(updates);
   result.comm_wait_seconds = median(waits);
@@ -30,6 +31,7 @@ StepBench bench_step(const Config& config, int64_t vocabulary, int64_t warmup, i
   result.tokens_per_step = config.train.batch_tokens;
   result.flops_per_step =
       step.model().cost().flops_per_token() * static_cast<double>(config.train.batch_tokens);
+  if (context.device.is_cuda()) return result;
   const auto accumulation = static_cast<double>(step.plan().accumulation);
   const DType type = compute_type(config.train.precision);
   const ProductSeconds alone =

@@ -1,4 +1,5 @@
-// How fast a whole training step is, and how much of it the matrix products alone would take.
+// How fast a whole training step is, and on a CPU how much of it the matrix products alone would
+// take.
 // What is timed alone has random values and is the median of three calls after one of warm-up.
 #pragma once
 
@@ -24,6 +25,7 @@ struct StepBench {
   double attention_product_seconds = 0;  // attention's own matrix products alone
   double attention_seconds = 0;          // attention forward and backward as a whole, alone
   int64_t parameters = 0;
+  int64_t gpu_waits = 0;  // of the last step: times that the host waited for its GPU
 
   [[nodiscard]] double product_seconds() const {
     return linear_product_seconds + attention_product_seconds;

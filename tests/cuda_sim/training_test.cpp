@@ -1,11 +1,16 @@
 // Whole training runs on simulated GPUs, against the same on the CPU.
+#include "tests/runtime/training.h"
+
+#include <cmath>
+#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "runtime/bench/random_step.h"
 #include "runtime/config/validate.h"
 #include "tests/cuda_sim/sim.h"
-#include "tests/runtime/training.h"
+#include "tests/support/tolerance.h"
 
 namespace anabranch {
 namespace {
@@ -91,19 +96,48 @@ class SimTraining : public testing::TestWithParam<Family> {
  protected:
   void TearDown() override { EXPECT_EQ(cuda_sim::take_fault(), ""); }
 
+  void expect_as_on_cpu(Config config, const test::Tolerance& tolerance) {
+    GetParam().set(config);
+    fill_derived(config);
+    const std::vector<double> want = test::run_training(config).losses();
+    config.run.dir = (folder_ / "gpu").string();
+    const uint64_t before = cuda_sim::counters().kernels;
+    const std::vector<double> got = test::run_training(config, {.device = kGpu}).losses();
+    EXPECT_GT(cuda_sim::counters().kernels, before);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], want[i], tolerance.relative * std::abs(want[i])) << "step " << i + 1;
+    }
+  }
+
   test::TrainingFolder folder_;
 };
 
 TEST_P(SimTraining, HasTheLossesOfTheCpu) {
+  expect_as_on_cpu(folder_.config("cpu", 4), test::kDevices);
+}
+
+TEST_P(SimTraining, InBf16IsNearTheCpu) {
+  Config config = folder_.config("cpu", 3);
+  config.train.precision = Precision::kBf16;
+  if (std::string(GetParam().name) == "gpt2_fp64") GTEST_SKIP() << "float64 is its point";
+  expect_as_on_cpu(config, test::kDevicesBf16);
+}
+
+// What is reported of a step is not looked at here: that would wait.
+TEST_P(SimTraining, TheHostWaitsOnceAStep) {
   Config config = folder_.config("cpu", 4);
   GetParam().set(config);
   fill_derived(config);
-  const std::vector<double> want = test::run_training(config).losses();
-  config.run.dir = (folder_ / "gpu").string();
-  const uint64_t before = cuda_sim::counters().kernels;
-  const std::vector<double> got = test::run_training(config, {.device = kGpu}).losses();
-  EXPECT_GT(cuda_sim::counters().kernels, before);
-  test::expect_close(got, want, "GPU");
+  RankContext context;
+  context.device = kGpu;
+  context.pool = std::make_shared<Pool>(kGpu);
+  const std::unique_ptr<Group> alone = self_group();
+  RandomStep step(config, 257, *alone, context);
+  step.run();
+  // A matrix optimizer is also asked for the updates that it rejected.
+  const int64_t most = config.optim.matrix == MatrixOptimizer::kAdamw ? 1 : 2;
+  EXPECT_EQ(step.run().gpu_waits, most);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimTraining, testing::ValuesIn(kFamilies),

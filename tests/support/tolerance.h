@@ -29,6 +29,8 @@ inline constexpr Tolerance kModelF32{1e-5, 1e-6};   // whole models in float32 a
 inline constexpr Tolerance kStepsF64{1e-8, 1e-12};  // weights after some steps, against PyTorch
 inline constexpr Tolerance kLayouts{1e-5, 0};       // losses on N ranks against one rank
 inline constexpr Tolerance kLayoutsF64{1e-9, 0};    // the same in float64
+inline constexpr Tolerance kDevices{1e-5, 0};       // losses of a run on a GPU against a CPU's
+inline constexpr Tolerance kDevicesBf16{1e-2, 0};  // the same in bf16, which both round as they sum
 inline constexpr Tolerance kVecMath{2.5e-7, 0};   // float32 exp, tanh, erf, sigmoid against float64
 inline constexpr Tolerance kSixDigits{0, 1e-6};   // values near 1 that are written with six digits
 inline constexpr Tolerance kOrthogonal{0, 1e-9};  // U^T U - I in float64
