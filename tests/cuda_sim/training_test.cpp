@@ -140,6 +140,31 @@ TEST_P(SimTraining, TheHostWaitsOnceAStep) {
   EXPECT_EQ(step.run().gpu_waits, most);
 }
 
+// From a GPU's checkpoint a CPU goes on, and a GPU from a CPU's; what is validated on the way has
+// the CPU's figures.
+TEST_P(SimTraining, GoesOnElsewhere) {
+  Config config = folder_.config("cpu", 4);
+  GetParam().set(config);
+  config.eval.every_steps = 2;
+  fill_derived(config);
+  const test::Training want = test::run_training(config);
+  for (const bool first_on_gpu : {true, false}) {
+    config.run.dir = (folder_ / (first_on_gpu ? "from GPU" : "to GPU")).string();
+    const Device first = first_on_gpu ? kGpu : Device{}, then = first_on_gpu ? Device{} : kGpu;
+    const auto stop = [](int /*rank*/, int64_t step, StopRequest& request) {
+      if (step == 2) request.raise(StopKind::kInterrupt);
+    };
+    (void)test::run_training(config, {.after_step = stop, .device = first});
+    const test::Training got = test::run_training(config, {.device = then});
+    ASSERT_EQ(got.steps.front().size(), 2U);
+    EXPECT_NEAR(got.losses().back(), want.losses().back(),
+                test::kDevices.relative * want.losses().back());
+    ASSERT_FALSE(got.evals.empty());
+    EXPECT_NEAR(got.evals.back().loss, want.evals.back().loss,
+                test::kDevices.relative * want.evals.back().loss);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, SimTraining, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param.name); });
 
