@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/autograd/tape.h"
+#include "core/ops/top_k_route.h"
 
 namespace anabranch {
 
@@ -36,6 +37,9 @@ Var balance_loss(const Var& logits, const std::vector<int64_t>& counts,
 
 // The same on a GPU, whose counts the host does not know: int64 in its memory.
 Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule = {});
+
+// The same of the demand of a route of these logits, wherever that is known.
+Var balance_loss(const Var& logits, const TopKRoute& route, const BalanceRule& rule = {});
 
 namespace cpu {
 

@@ -69,7 +69,7 @@ double KappaMoe::balance_at(int64_t step) const {
 
 KappaContext KappaMoe::whole(const MicroBatch& batch, double factor) const {
   const int64_t B = batch.inputs.dim(0), T = batch.inputs.dim(1);
-  KappaContext context{flat(batch.inputs), positions_from(batch.inputs)};
+  KappaContext context{flat(batch.inputs), positions_from(batch.inputs).beside(wte_.value)};
   context.rule.k = keys_.top_k;
   if (factor == 0) return context;
   // In evaluation a batch may have fewer sequences than a pool.
@@ -105,7 +105,7 @@ Var KappaMoe::hidden(Tape* tape, KappaContext context,
 Var KappaMoe::hidden(Tape* tape, const MicroBatch& batch, const KappaContext& context) {
   return hidden(tape, context, [&](size_t /*layer*/) {
     return [B = batch.inputs.dim(0), heads = options_.heads, starts = batch.document_starts](
-               const Var& qkv) { return attention(qkv, B, heads, starts); };
+               const Var& qkv) { return attention(qkv, B, heads, starts.beside(qkv.value())); };
   });
 }
 
@@ -158,7 +158,8 @@ DecodeState KappaMoe::decode_state(int64_t batch, int64_t tokens) const {
 
 Tensor KappaMoe::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
                         DecodeState& state) {
-  KappaContext context{flat(ids), positions_from(ids, state.layers.front().lengths)};
+  KappaContext context{flat(ids),
+                       positions_from(ids, state.layers.front().lengths).beside(wte_.value)};
   context.rule.k = keys_.top_k;
   const auto cached = [&](size_t l) {
     return [&cache = state.layers[l], heads = options_.heads, new_tokens](const Var& qkv) -> Var {

@@ -58,11 +58,11 @@ void MoepMsit::check_pools(int64_t sequences) const {
                      ": give a pool or a micro-batch that fits");
 }
 
-MoepPass MoepMsit::pass_of(const Tensor& ids) {
+MoepPass MoepMsit::pass_of(const Tensor& ids) const {
   MoepPass pass;
   pass.batch = ids.dim(0);
   pass.tokens = ids.dim(1);
-  pass.positions = positions_from(ids);
+  pass.positions = positions_from(ids).beside(tokens_.value);
   return pass;
 }
 

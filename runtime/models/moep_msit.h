@@ -68,7 +68,7 @@ class MoepMsit final : public Model {
   Var loss_of(Tape& tape, const MicroBatch& batch, const StepKey& key, MoepPass pass, double scale);
   Var hidden(Tape* tape, const MicroBatch& batch, const StepKey* key, const MoepPass& pass);
   // B and T of a batch; without the predictor and as trained.
-  static MoepPass pass_of(const Tensor& ids);
+  [[nodiscard]] MoepPass pass_of(const Tensor& ids) const;
 
   MoepOptions options_;
   Regions regions_;
