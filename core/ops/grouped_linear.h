@@ -22,6 +22,12 @@ namespace anabranch {
 // Keeps x. Throws Error if shapes, types or groups do not fit.
 Var grouped_linear(const Var& x, Param& w, const Groups& groups);
 
+// The products that it is made of, on the device of their operands.
+void grouped_linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Groups& groups);
+void grouped_linear_backward(GradSink& dx, const Tensor& dy, const Tensor& w, const Groups& groups);
+void grouped_linear_weight_backward(GradSink& dw, const Tensor& dy, const Tensor& x,
+                                    const Groups& groups);
+
 namespace cpu {
 
 void grouped_linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Groups& groups);

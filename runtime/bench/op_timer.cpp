@@ -25,23 +25,41 @@ void OpTimer::make(Param& w) const {
   w.fresh = false;
 }
 
+bool OpTimer::on_gpu() const { return pool_ && pool_->device().is_cuda(); }
+
+void OpTimer::finish() const {
+  if (on_gpu()) pool_->stream().synchronise();
+}
+
 void OpTimer::time(const std::string& name, double flops, double moved,
                    const std::function<void()>& f) {
-  all_.push_back({name, median(seconds_of(repeats_, f)), flops, moved});
+  const int64_t calls = on_gpu() ? 20 : 1;
+  const auto all = seconds_of(repeats_, [&] {
+    for (int64_t i = 0; i < calls; ++i) f();
+    finish();
+  });
+  all_.push_back({name, median(all) / static_cast<double>(calls), flops, moved});
 }
 
 void OpTimer::both(const std::string& name, const OpFigures& cost,
                    const std::function<Var(Tape*)>& op) {
   time(name + " forward", cost.flops, cost.bytes, [&] { op(nullptr); });
+  const size_t calls = on_gpu() ? 4 : 1;
   std::vector<double> seconds;
   Tensor dy;
   for (int64_t i = 0; i <= repeats_; ++i) {
-    Tape tape;
-    const Var y = op(&tape);
-    if (dy.empty()) dy = random(y.shape(), y.dtype());
+    std::vector<std::unique_ptr<Tape>> tapes;
+    std::vector<Var> ys;
+    for (size_t c = 0; c < calls; ++c) {
+      tapes.push_back(std::make_unique<Tape>());
+      ys.push_back(op(tapes.back().get()));
+    }
+    if (dy.empty()) dy = random(ys.front().shape(), ys.front().dtype());
+    finish();
     const Stopwatch watch;
-    tape.backward(y, dy);
-    if (i > 0) seconds.push_back(watch.seconds());
+    for (size_t c = 0; c < calls; ++c) tapes[c]->backward(ys[c], dy);
+    finish();
+    if (i > 0) seconds.push_back(watch.seconds() / static_cast<double>(calls));
   }
   all_.push_back({name + " backward", median(seconds), cost.backward_flops, cost.backward_bytes});
 }

@@ -1,4 +1,5 @@
-// Times ops one by one on random values, at a model's number of rows.
+// Times ops one by one on random values, at a model's number of rows. A GPU is timed over several
+// calls in a row, so that what a launch costs the host is hidden as it is in a step.
 #pragma once
 
 #include <functional>
@@ -64,6 +65,10 @@ class OpTimer {
   static Var on(Tape* tape, const Tensor& x) { return tape != nullptr ? tape->input(x) : Var(x); }
 
  private:
+  [[nodiscard]] bool on_gpu() const;
+  // Returns when all that was started is done.
+  void finish() const;
+
   int64_t rows_, repeats_;
   DType type_, wide_;
   std::shared_ptr<Pool> pool_;

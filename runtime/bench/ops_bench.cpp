@@ -43,7 +43,7 @@ void time_attention(OpTimer& t, const Products& products) {
 
 // Sequences cut from documents of 1 to 2 kMeanDocument - 1 tokens, one after the other.
 Tensor document_starts(const OpTimer& t, int64_t T) {
-  Tensor starts({t.rows() / T, T}, DType::kI32, t.pool(), "bench");
+  Tensor starts({t.rows() / T, T}, DType::kI32);
   int64_t start = 0, next = 0;
   for (int64_t n = 0; n < t.rows(); ++n) {
     if (n % T == 0 || n == next) start = n % T;
@@ -62,7 +62,9 @@ void time_document_attention(OpTimer& t, const ModelConfig& m) {
   }
   const double seen = 2 * pairs * static_cast<double>(C);
   t.both("attention in documents", {2 * seen, t.bytes(4 * N * C), 5 * seen, t.bytes(8 * N * C)},
-         [&](Tape* tape) { return attention(OpTimer::on(tape, qkv), N / T, m.heads, starts); });
+         [&, there = starts.beside(qkv)](Tape* tape) {
+           return attention(OpTimer::on(tape, qkv), N / T, m.heads, there);
+         });
 }
 
 void time_layer_norms(OpTimer& t, int64_t C) {
@@ -96,8 +98,9 @@ void time_ends(OpTimer& t, const ModelConfig& m, int64_t V) {
   t.make(tokens);
   t.make(places);
   const Tensor ids = random_ids({N}, V, 1, t.pool()), targets = random_ids({N}, V, 2, t.pool());
-  Tensor at({N}, DType::kI32, t.pool(), "bench");
-  for (int64_t n = 0; n < N; ++n) at.data<int32_t>()[n] = static_cast<int32_t>(n % T);
+  Tensor places_of({N}, DType::kI32);
+  for (int64_t n = 0; n < N; ++n) places_of.data<int32_t>()[n] = static_cast<int32_t>(n % T);
+  const Tensor at = places_of.beside(ids);
   const bool learned = m.type != ModelType::kKappaMoe && m.type != ModelType::kMoepMsit;
   const int64_t tables = learned ? 2 : 1;
   const OpFigures cost{0, t.bytes((1 + tables) * N * C), 0,

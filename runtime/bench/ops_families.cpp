@@ -131,11 +131,11 @@ void time_altup(OpTimer& t, const ModelConfig& m) {
 }
 
 Tensor positions(const OpTimer& t, int64_t context) {
-  Tensor all({t.rows()}, DType::kI32, t.pool(), "bench");
+  Tensor all({t.rows()}, DType::kI32);
   for (int64_t n = 0; n < t.rows(); ++n) {
     all.data<int32_t>()[n] = static_cast<int32_t>(n % context);
   }
-  return all;
+  return all.copy_in(t.pool());
 }
 
 void time_rotation(OpTimer& t, const ModelConfig& m, bool reversed) {
@@ -154,7 +154,7 @@ void time_swiglu(OpTimer& t, const std::string& name, int64_t rows, int64_t F) {
 
 // To the rows of experts and back.
 void time_rows(OpTimer& t, const SlotPlan& plan, const Tensor& gates, int64_t C) {
-  const int64_t N = t.rows(), S = plan.groups.rows();
+  const int64_t N = t.rows(), S = plan.groups.most_rows();
   const Tensor x = t.activations(C), z = t.random({S, C}, t.type());
   t.both("gather_rows", moves(t, S * C, S * C),
          [&](Tape* tape) { return gather_rows(OpTimer::on(tape, x), plan.source); });
@@ -169,7 +169,7 @@ void time_token_choice(OpTimer& t, const Tensor& logits, const TopKRule& rule) {
   t.both("top_k_route", {0, read, 0, read},
          [&](Tape* tape) { return top_k_route(OpTimer::on(tape, logits), rule).gates; });
   t.both("balance_loss", {0, read, 0, 2 * read}, [&](Tape* tape) {
-    return balance_loss(OpTimer::on(tape, logits), route.demand, {rule.pool_rows, 1});
+    return balance_loss(OpTimer::on(tape, logits), route, {rule.pool_rows, 1});
   });
 }
 

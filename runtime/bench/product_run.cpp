@@ -42,12 +42,12 @@ void products_of_head(const T* x, const T* p, Accumulator<T>* sums, const Attent
 
 // The first key that each token of a window sees, of every sequence.
 Tensor window_starts(const AttentionProduct& p, const std::shared_ptr<Pool>& pool) {
-  Tensor starts({p.sequences, p.tokens}, DType::kI32, pool, "bench");
+  Tensor starts({p.sequences, p.tokens}, DType::kI32);
   for (int64_t i = 0; i < starts.count(); ++i) {
     starts.data<int32_t>()[i] =
         static_cast<int32_t>(std::max<int64_t>(i % p.tokens - p.window + 1, 0));
   }
-  return starts;
+  return starts.copy_in(pool);
 }
 
 template <class F>
@@ -71,14 +71,14 @@ ProductRun::ProductRun(const Product& p, int64_t rows, DType type,
 }
 
 void ProductRun::y() {
-  if (groups_.count() > 1) return cpu::grouped_linear_forward(y_, x_, w_, groups_);
+  if (groups_.count() > 1) return grouped_linear_forward(y_, x_, w_, groups_);
   gemm(y_, x_, w_, {.transpose_b = true});
 }
 
 void ProductRun::dx() {
   if (groups_.count() == 1) return gemm(dx_, dy_, w_);
   GradSink sink{dx_, false};
-  cpu::grouped_linear_backward(sink, dy_, w_, groups_);
+  grouped_linear_backward(sink, dy_, w_, groups_);
 }
 
 void ProductRun::dw() {
@@ -86,7 +86,7 @@ void ProductRun::dw() {
     return gemm(dw_, dy_, x_, {.transpose_a = true, .accumulate = true});
   }
   GradSink sink{dw_, true};
-  cpu::grouped_linear_weight_backward(sink, dy_, x_, groups_);
+  grouped_linear_weight_backward(sink, dy_, x_, groups_);
 }
 
 double ProductRun::flops() const {

@@ -6,6 +6,18 @@
 #include "core/base/philox.h"
 
 namespace anabranch {
+namespace {
+
+// Where the host may fill what goes to `pool`.
+std::shared_ptr<Pool> on_host(const std::shared_ptr<Pool>& pool) {
+  return pool && pool->device().is_cuda() ? nullptr : pool;
+}
+
+Tensor placed(const Tensor& t, const std::shared_ptr<Pool>& pool) {
+  return pool && pool->device().is_cuda() ? t.copy_in(pool, "bench") : t;
+}
+
+}  // namespace
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -25,16 +37,16 @@ double slowest(Group& world, double seconds) {
 
 Tensor random_ids(Shape shape, int64_t vocabulary, uint64_t seed,
                   const std::shared_ptr<Pool>& pool) {
-  Tensor ids(shape, DType::kI32, pool, "batch");
+  Tensor ids(shape, DType::kI32, on_host(pool), "batch");
   for (int64_t i = 0; i < ids.count(); ++i) {
     const uint64_t word = philox(seed, static_cast<uint64_t>(i))[0];
     ids.data<int32_t>()[i] = static_cast<int32_t>(word * static_cast<uint64_t>(vocabulary) >> 32U);
   }
-  return ids;
+  return placed(ids, pool);
 }
 
 Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool) {
-  Tensor t(shape, type, pool, "bench");
+  Tensor t(shape, type, on_host(pool), "bench");
   dispatch(type, [&]<class T>() {
     T* to = t.data<T>();
     parallel_for(t.count(), 1 << 14, [&](int64_t begin, int64_t end) {
@@ -44,7 +56,7 @@ Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool)
       }
     });
   });
-  return t;
+  return placed(t, pool);
 }
 
 }  // namespace anabranch

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/bench/ops_bench.h"
 #include "runtime/bench/random_step.h"
 #include "runtime/config/validate.h"
 #include "tests/cuda_sim/sim.h"
@@ -163,6 +164,17 @@ TEST_P(SimTraining, GoesOnElsewhere) {
     EXPECT_NEAR(got.evals.back().loss, want.evals.back().loss,
                 test::kDevices.relative * want.evals.back().loss);
   }
+}
+
+// Ops of a step one by one, as they are timed on a GPU.
+TEST_P(SimTraining, OpsRunAlone) {
+  Config config = folder_.config("cpu", 4);
+  GetParam().set(config);
+  fill_derived(config);
+  const auto pool = std::make_shared<Pool>(kGpu);
+  const std::vector<OpTiming> all = bench_ops(config, 257, 1, pool);
+  EXPECT_GT(all.size(), 20U);
+  for (const OpTiming& op : all) EXPECT_GT(op.seconds, 0) << op.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimTraining, testing::ValuesIn(kFamilies),
