@@ -69,7 +69,7 @@ Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rul
   AB_FAIL("[balance_loss] no kernel for this device in this build");
 }
 
-Var balance_loss(const Var& logits, const TopKRoute& route, const BalanceRule& rule) {
+Var balance_loss_of(const Var& logits, const TopKRoute& route, const BalanceRule& rule) {
   const Tensor& counts = route.demand_on_device;
   return counts.empty() ? balance_loss(logits, route.demand, rule)
                         : balance_loss(logits, counts, rule);

@@ -39,7 +39,7 @@ Var balance_loss(const Var& logits, const std::vector<int64_t>& counts,
 Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule = {});
 
 // The same of the demand of a route of these logits, wherever that is known.
-Var balance_loss(const Var& logits, const TopKRoute& route, const BalanceRule& rule = {});
+Var balance_loss_of(const Var& logits, const TopKRoute& route, const BalanceRule& rule = {});
 
 namespace cpu {
 

@@ -36,16 +36,19 @@ void check(std::span<const Var> pieces, const Tensor& gates, const SlotPlan& pla
   }
 }
 
-void forward(Tensor& y, Tensor& weight, std::span<const Tensor> z, const Tensor& gates,
-             const SlotPlan& plan) {
+void fill_weights(Tensor& weight, const Tensor& gates, const Tensor& gate) {
+  if (gates.device().is_cpu()) return cpu::slot_gates(weight, gates, gate);
+  if constexpr (build::kCuda) return cuda::slot_gates(weight, gates, gate);
+  AB_FAIL("[slot_gates] no kernel for this device in this build");
+}
+
+void forward(Tensor& y, const Tensor& weight, std::span<const Tensor> z, const SlotPlan& plan) {
   GradSink sum{y, false};
   if (y.device().is_cpu()) {
-    cpu::slot_gates(weight, gates, plan.gate);
     const auto of = cpu::slots_of_rows("combine_rows", plan.source, plan.rows);
     return cpu::sum_slots(sum, z, &weight, of);
   }
   if constexpr (build::kCuda) {
-    cuda::slot_gates(weight, gates, plan.gate);
     return cuda::sum_slots(sum, z, &weight, cuda::slots_of_rows(plan.source, plan.rows));
   }
   AB_FAIL("[combine_rows] no kernel for this device in this build");
@@ -64,6 +67,12 @@ void backward(GradSink* dz, GradSink* dgates, const Tensor& dy, const Tensor& z,
 
 }  // namespace
 
+Tensor slot_gates(const Tensor& gates, const SlotPlan& plan) {
+  Tensor weight = gates.like({plan.gate.count()}, gates.dtype(), "slot_gates");
+  fill_weights(weight, gates, plan.gate);
+  return weight;
+}
+
 Var combine_rows(const Var& z, const Var& gates, const SlotPlan& plan) {
   return combine_rows(std::span(&z, 1), gates, plan);
 }
@@ -81,8 +90,8 @@ Var combine_rows(std::span<const Var> pieces, const Var& gates, const SlotPlan& 
   }
   const Tensor& some = rows.front();
   Tensor y = some.like({plan.rows, some.dim(1)}, some.dtype(), "combine_rows");
-  Tensor weight = gates.value().like({plan.gate.count()}, gates.dtype(), "combine_rows.gates");
-  forward(y, weight, rows, gates.value(), plan);
+  const Tensor weight = slot_gates(gates.value(), plan);
+  forward(y, weight, rows, plan);
   if (tape == nullptr) return y;
   return tape->record("combine_rows", y, {}, [=](Tape& t, const Tensor& dy) {
     std::optional<GradSink> dgates;

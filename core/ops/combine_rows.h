@@ -28,6 +28,9 @@ Var combine_rows(const Var& z, const Var& gates, const SlotPlan& plan);
 // empty, not all of them. y is written once.
 Var combine_rows(std::span<const Var> pieces, const Var& gates, const SlotPlan& plan);
 
+// The gate of each slot, without a gradient: [S] of the gates' type; 0 of an unused one.
+Tensor slot_gates(const Tensor& gates, const SlotPlan& plan);
+
 namespace cpu {
 
 // weight[s] = g[gate[s]].

@@ -102,4 +102,28 @@ SlotPlan select_by_mask(const Tensor& mask) {
   return cpu::slots_of_mask(mask);
 }
 
+SlotPlan select_positive(const Tensor& logits) {
+  check_scores("select_positive", logits);
+  if constexpr (build::kCuda) {
+    if (logits.device().is_cuda()) return cuda::slots_of_positive(logits);
+  }
+  Tensor mask = logits.like(logits.shape(), DType::kU8, "select_positive.mask");
+  cpu::positive_mask(mask, logits);
+  return cpu::slots_of_mask(mask);
+}
+
+Tensor membership(const SlotPlan& plan) {
+  Tensor member = plan.gate.like({plan.rows, plan.groups.count()}, DType::kU8, "membership");
+  if constexpr (build::kCuda) {
+    if (member.device().is_cuda()) {
+      cuda::mark_gates(member, plan.gate);
+      return member;
+    }
+  }
+  member.fill_zero();
+  const std::span<uint8_t> marks = member.span<uint8_t>();
+  for (const int32_t i : plan.gate.span<int32_t>()) marks[static_cast<size_t>(i)] = 1;
+  return member;
+}
+
 }  // namespace anabranch

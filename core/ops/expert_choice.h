@@ -53,11 +53,22 @@ SlotPlan select_by_threshold(const Tensor& scores, const Tensor& threshold);
 //   mask  [M, E]  uint8
 SlotPlan select_by_mask(const Tensor& mask);
 
+// The slots of row m and expert e where logits[m, e] > 0, by index. A NaN takes none.
+//
+//   logits  [M, E]  float32 or float64
+SlotPlan select_positive(const Tensor& logits);
+
+// [M, E] uint8: 1 where an expert holds a row, by a plan whose gates are indices into scores
+// [M, E], as those above.
+Tensor membership(const SlotPlan& plan);
+
 namespace cpu {
 
 void expert_choice(ExpertChoice& choice, const Tensor& scores, const ExpertChoiceRule& rule);
 // mask[m, e] = scores[m, e] >= threshold[e].
 void threshold_mask(Tensor& mask, const Tensor& scores, const Tensor& threshold);
+// mask[m, e] = logits[m, e] > 0.
+void positive_mask(Tensor& mask, const Tensor& logits);
 SlotPlan slots_of_mask(const Tensor& mask);
 
 }  // namespace cpu
@@ -68,6 +79,9 @@ void expert_choice(ExpertChoice& choice, const Tensor& scores, const ExpertChoic
 SlotPlan slots_of(const SlotPlan& plan, int64_t first, int64_t rows);
 SlotPlan slots_by_threshold(const Tensor& scores, const Tensor& threshold);
 SlotPlan slots_of_mask(const Tensor& mask);
+SlotPlan slots_of_positive(const Tensor& logits);
+// member = 1 at the gates, whose slots are used; 0 elsewhere.
+void mark_gates(Tensor& member, const Tensor& gate);
 
 }  // namespace cuda
 }  // namespace anabranch

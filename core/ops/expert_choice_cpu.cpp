@@ -61,6 +61,15 @@ A choose(int32_t* source, int32_t* gate, const A* scores, const Turn& t) {
   return of_sort_key(sort_key(scores[worst * t.experts + t.expert]));
 }
 
+template <class Taken>
+void mark(Tensor& mask, const Taken& taken) {
+  constexpr int64_t kGrain = 4096;
+  auto* to = mask.data<uint8_t>();
+  parallel_for(mask.count(), kGrain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = taken(i) ? 1 : 0;
+  });
+}
+
 }  // namespace
 
 void expert_choice(ExpertChoice& choice, const Tensor& scores, const ExpertChoiceRule& rule) {
@@ -82,17 +91,18 @@ void expert_choice(ExpertChoice& choice, const Tensor& scores, const ExpertChoic
 }
 
 void threshold_mask(Tensor& mask, const Tensor& scores, const Tensor& threshold) {
-  constexpr int64_t kRowGrain = 1024;
   const int64_t E = scores.dim(1);
-  auto* to = mask.data<uint8_t>();
   dispatch(scores.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const A *from = scores.data<A>(), *least = threshold.data<A>();
-    parallel_for(scores.dim(0), kRowGrain, [=](int64_t begin, int64_t end) {
-      for (int64_t m = begin; m < end; ++m) {
-        for (int64_t e = 0; e < E; ++e) to[m * E + e] = from[m * E + e] >= least[e] ? 1 : 0;
-      }
-    });
+    mark(mask, [=](int64_t i) { return from[i] >= least[i % E]; });
+  });
+}
+
+void positive_mask(Tensor& mask, const Tensor& logits) {
+  dispatch(logits.dtype(), [&]<class T>() {
+    const auto* from = logits.data<Accumulator<T>>();
+    mark(mask, [=](int64_t i) { return from[i] > 0; });
   });
 }
 

@@ -210,6 +210,20 @@ struct AboveThreshold {
   [[nodiscard]] __device__ int32_t gate(int64_t i) const { return static_cast<int32_t>(i); }
 };
 
+template <class A>
+struct Positive {
+  const A* logits;
+  int experts;
+
+  __device__ int operator()(int64_t i) const {
+    return logits[i] > 0 ? static_cast<int>(i) % experts : -1;
+  }
+
+  [[nodiscard]] __device__ int32_t row(int64_t i) const { return static_cast<int>(i) / experts; }
+
+  [[nodiscard]] __device__ int32_t gate(int64_t i) const { return static_cast<int32_t>(i); }
+};
+
 struct Marked {
   const uint8_t* mask;
   int experts;
@@ -222,6 +236,12 @@ struct Marked {
 
   [[nodiscard]] __device__ int32_t gate(int64_t i) const { return static_cast<int32_t>(i); }
 };
+
+__global__ void __launch_bounds__(kPlanThreads)
+    mark_gates_kernel(uint8_t* member, const int32_t* gate, int64_t slots) {
+  const int64_t s = int64_t{blockIdx.x} * kPlanThreads + threadIdx.x;
+  if (s < slots && gate[s] >= 0) member[gate[s]] = 1;
+}
 
 // The slots that take some rows, of a plan by expert whose gates say which expert that is.
 struct OfRows {
@@ -268,6 +288,21 @@ SlotPlan slots_of_mask(const Tensor& mask) {
   const int64_t M = mask.dim(0), E = mask.dim(1);
   return plan_of(mask, M * E, E, M, M * E,
                  Marked{mask.device_data<uint8_t>(), static_cast<int>(E)});
+}
+
+SlotPlan slots_of_positive(const Tensor& logits) {
+  const int64_t M = logits.dim(0), E = logits.dim(1);
+  return dispatch(logits.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    return plan_of(logits, M * E, E, M, M * E,
+                   Positive<A>{logits.device_data<A>(), static_cast<int>(E)});
+  });
+}
+
+void mark_gates(Tensor& member, const Tensor& gate) {
+  member.fill_zero();
+  launch<mark_gates_kernel>(plan_grid(gate.count()), gate.stream(), member.device_data<uint8_t>(),
+                            gate.device_data<int32_t>(), gate.count());
 }
 
 }  // namespace anabranch::cuda

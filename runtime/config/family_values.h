@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/ops/expert_choice.h"
+#include "core/ops/expert_rows.h"
 #include "core/ops/router_z_loss.h"
 #include "core/ops/stream_linear.h"
 
@@ -24,7 +25,6 @@ enum class BlockChoice : uint8_t { kAlternating, kSame };
 enum class Selection : uint8_t { kEcBatch, kEcSeq, kThreshold, kPredictor, kTokenChoice };
 enum class Compat : uint8_t { kNone, kReference };
 enum class SegmentScope : uint8_t { kSequence, kPool };
-enum class SlotPosition : uint8_t { kOriginal, kCompact };
 enum class FfnRound : uint8_t { kNearest, kCeil };
 enum class MaskTarget : uint8_t { kNext, kSame };
 

@@ -150,7 +150,7 @@ Var KappaMixture::with_losses(const TopKRoute& route, const Var& u, const Var& l
   if (context.balance > 0) {
     const BalanceRule rule{context.rule.pool_rows, 1, regions.pool_size()};
     const Var balance =
-        pool ? balance_loss(logits, pool->demand(), rule) : balance_loss(logits, route, rule);
+        pool ? balance_loss(logits, pool->demand(), rule) : balance_loss_of(logits, route, rule);
     gates = losses.attach(gates, balance, context.balance);
   }
   if (keys.z_loss > 0) {

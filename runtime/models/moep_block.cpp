@@ -13,7 +13,6 @@
 #include "core/ops/top_k_route.h"
 #include "core/tensor/convert.h"
 #include "core/tensor/element.h"
-#include "parallel/dispatch.h"
 #include "parallel/pool_choice.h"
 #include "parallel/pool_rows.h"
 
@@ -28,46 +27,18 @@ Var stop_gradient(const Var& x) {
   return x.tape()->record("stop_gradient", x.value(), {}, [](Tape&, const Tensor&) {});
 }
 
-// [M, E]: 1 where an expert holds a row.
-Tensor membership(const SlotPlan& plan) {
-  const int64_t E = plan.groups.count();
-  Tensor member = plan.source.like({plan.rows, E}, DType::kU8, "moep.membership");
-  member.fill_zero();
-  for (int64_t e = 0; e < E; ++e) {
-    for (int64_t s = plan.groups.begin(e); s < plan.groups.end(e); ++s) {
-      member.data<uint8_t>()[plan.source.data<int32_t>()[s] * E + e] = 1;
-    }
+// The slots of all parts' rows, one after the other.
+Tensor order_of(const std::vector<ExpertRows>& parts) {
+  if (parts.size() == 1) return parts.front().slots;
+  int64_t count = 0;
+  for (const ExpertRows& rows : parts) count += rows.slots.count();
+  Tensor order = parts.front().slots.like({count}, DType::kI32, "moep.order");
+  int64_t first = 0;
+  for (const ExpertRows& rows : parts) {
+    order.view(first, rows.slots.shape()).copy_from(rows.slots);
+    first += rows.slots.count();
   }
-  return member;
-}
-
-// The same slots in another order of each expert's.
-SlotPlan in_order(const SlotPlan& plan, const Tensor& order) {
-  SlotPlan to = plan;
-  to.source = order.like("moep.source");
-  to.gate = order.like("moep.gate");
-  const auto of = [&](const Tensor& from, Tensor& into) {
-    std::ranges::transform(order.span<int32_t>(), into.data<int32_t>(),
-                           [&](int32_t slot) { return from.data<int32_t>()[slot]; });
-  };
-  of(plan.source, to.source);
-  of(plan.gate, to.gate);
-  return to;
-}
-
-// Without a gradient.
-Tensor gates_of_slots(const Tensor& gates, const SlotPlan& plan) {
-  Tensor of_slots = gates.like({plan.gate.count()}, gates.dtype(), "moep.gates");
-  cpu::slot_gates(of_slots, gates, plan.gate);
-  return of_slots;
-}
-
-// Notes in the order of all slots those of expert `e` of a part, which counts its own from 0.
-void put_slots(Tensor& order, const Dispatched& part, int64_t e, const Tensor& slots) {
-  const auto first = static_cast<int32_t>(part.first_slot);
-  std::ranges::transform(slots.span<int32_t>(),
-                         order.data<int32_t>() + first + part.plan.groups.begin(e),
-                         [first](int32_t slot) { return slot + first; });
+  return order;
 }
 
 Tensor zeros(int64_t count) {
@@ -156,7 +127,7 @@ MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& 
   if (ranks > 1) {
     route.demand = PoolCounts(route.demand, options_.experts(), *regions_.pool).demand();
   }
-  choice.loss = balance_loss(logits, route.demand, {pool, k, ranks});
+  choice.loss = balance_loss_of(logits, route, {pool, k, ranks});
   choice.weight = options_.keys.aux_alpha / static_cast<double>(options_.layers);
   return choice;
 }
@@ -184,30 +155,28 @@ MoepBlock::Choice MoepBlock::choose_by_expert(const Var& normed, const Var& scor
 }
 
 MoepBlock::Choice MoepBlock::choose_by_predictor(const Var& normed, const Var& scores) {
-  const Tensor z = (*predictor_)(normed).value();
-  Tensor member = z.like(z.shape(), DType::kU8, "moep.membership");
-  dispatch(z.dtype(), [&]<class T>() {
-    const auto* logit = z.data<Accumulator<T>>();
-    for (int64_t i = 0; i < z.count(); ++i) {
-      member.data<uint8_t>()[i] = logit[i] > 0 ? 1 : 0;
-    }
-  });
-  return {select_by_mask(member), scores, {}, 0};
+  return {select_positive((*predictor_)(normed).value()), scores, {}, 0};
 }
 
 SlotPlan MoepBlock::by_threshold(const Tensor& scores) const {
-  return select_by_threshold(scores, converted(threshold_.value, scores.dtype(), "moep.threshold"));
+  const Tensor threshold = converted(threshold_.value, scores.dtype(), "moep.threshold");
+  return select_by_threshold(scores, threshold.beside(scores));
 }
 
-RowLayout MoepBlock::layout(int64_t expert, const MoepPass& pass) const {
+ExpertRows MoepBlock::rows_of(const Dispatched& part, const Tensor& gates,
+                              const MoepPass& pass) const {
   const MoepKeys& keys = options_.keys;
   const bool apart = pass.causal || keys.segments == SegmentScope::kSequence;
-  return {apart ? pass.tokens : options_.pool_sequences() * pass.tokens,
-          keys.windowed ? keys.windows[static_cast<size_t>(expert)] : 0,
-          pass.causal ? SlotOrder::kTime : keys.order,
-          keys.rope_position,
-          keys.window,
-          !pass.last_key.empty()};
+  const RowLayout layout{apart ? pass.tokens : options_.pool_sequences() * pass.tokens,
+                         pass.causal ? SlotOrder::kTime : keys.order,
+                         keys.rope_position,
+                         keys.window,
+                         !pass.last_key.empty(),
+                         part.first_slot};
+  std::vector<int64_t> windows(experts_.size(), 0);
+  if (keys.windowed)
+    std::copy_n(keys.windows.begin() + first_expert_, windows.size(), windows.begin());
+  return expert_rows(part.plan, layout, windows, gates, part.group_row);
 }
 
 Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& pass) {
@@ -219,30 +188,27 @@ Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& 
   const bool by_gate = going.route && options_.keys.order == SlotOrder::kAffinity;
   PendingExchange sent_gates;
   if (by_gate)
-    sent_gates = dispatch_slots_start(gates_of_slots(choice.gates.value(), choice.plan), going);
+    sent_gates = dispatch_slots_start(slot_gates(choice.gates.value(), choice.plan), going);
   const Dispatched at = dispatch_finish(going);
   const Tensor gates =
       by_gate ? dispatch_slots_finish(sent_gates, at).value() : choice.gates.value();
   std::vector<Var> of_experts;
-  Tensor order = at.plan.source.like("moep.order");
+  std::vector<ExpertRows> parts;
   for_parts(at, regions_, [&](const Dispatched& part) {
     const Var low = at_home ? part.rows : down_(part.rows);
+    const ExpertRows& rows = parts.emplace_back(rows_of(part, gates, pass));
     // An expert without rows runs too: other ranks' parts of its gradients must find this one's.
-    for (size_t i = 0; i < experts_.size(); ++i) {
-      const auto e = static_cast<int64_t>(i);
-      const ExpertRows rows =
-          arrange_rows(part.plan, e, gates, layout(first_expert_ + e, pass), part.group_row);
-      const Var y = experts_[i](gather_rows(low, rows.source), 1, rows.positions, rows.first_key,
-                                rows.last_key);
+    for (size_t e = 0; e < experts_.size(); ++e) {
+      const RowsOfExpert of = rows.of(static_cast<int64_t>(e));
+      const Var y =
+          experts_[e](gather_rows(low, of.source), 1, of.positions, of.first_key, of.last_key);
       of_experts.push_back(at_home ? y : up_(y));
-      put_slots(order, part, e, rows.slots);
     }
   });
   if (!at.route && !at_home) {  // in pieces, as they are: there is nothing to pack
-    const Var o = combine_rows(of_experts, choice.gates, in_order(choice.plan, order));
-    return ln_post_.add(x, o).norm;
+    return ln_post_.add(x, combine_rows(of_experts, choice.gates, parts.front().plan)).norm;
   }
-  const PendingExchange home = return_slots_start(of_experts, at, order);
+  const PendingExchange home = return_slots_start(of_experts, at, order_of(parts));
   const Var z = return_slots_finish(home);
   const Var o = combine_rows(at_home ? up_(z) : z, choice.gates, choice.plan);
   return ln_post_.add(x, o).norm;
@@ -291,8 +257,9 @@ int64_t MoepBlock::pools_of(const Measures& measures) const {
 void MoepBlock::note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const {
   const int64_t E = options_.experts(), pools = pools_of(to);
   if (pools == 0) return;
-  for (int64_t i = 0; i < kth.count(); ++i) {
-    to.add(place((pass.first_pool + i / E) % pools, i % E), element(kth, i));
+  const Tensor scores = kth.on_host();
+  for (int64_t i = 0; i < scores.count(); ++i) {
+    to.add(place((pass.first_pool + i / E) % pools, i % E), element(scores, i));
   }
 }
 

@@ -15,6 +15,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/ops/expert_rows.h"
+#include "parallel/dispatch.h"
 #include "parallel/regions.h"
 #include "runtime/config/model_config.h"
 #include "runtime/models/auxiliary.h"
@@ -118,7 +120,9 @@ class MoepBlock {
                           Measures* figures);
   Choice choose_by_predictor(const Var& normed, const Var& scores);
   [[nodiscard]] SlotPlan by_threshold(const Tensor& scores) const;
-  [[nodiscard]] RowLayout layout(int64_t expert, const MoepPass& pass) const;
+  // What the experts here attend over.
+  [[nodiscard]] ExpertRows rows_of(const Dispatched& part, const Tensor& gates,
+                                   const MoepPass& pass) const;
   // The choice of these rows among all of their pools', which other ranks may have too.
   [[nodiscard]] ExpertChoice choose_in_pool(const Tensor& scores, const MoepPass& pass) const;
   // y, of X.

@@ -95,8 +95,9 @@ Var MoepMsit::masked_loss(Tape& tape, const MicroBatch& masked, const StepKey& k
   const Tensor& ids = masked.inputs;
   const int64_t T = ids.dim(1);
   MoepPass pass = pass_of(ids);
-  pass.last_key = ids.like(ids.shape(), DType::kI32, "moep.last_key");
-  std::ranges::fill(pass.last_key.span<int32_t>(), static_cast<int32_t>(T - 1));
+  Tensor last_key = ids.like(ids.shape(), DType::kI32, "moep.last_key");
+  std::ranges::fill(last_key.span<int32_t>(), static_cast<int32_t>(T - 1));
+  pass.last_key = last_key.beside(tokens_.value);
   const auto targets = masked.targets.span<int32_t>();
   const auto counted = std::ranges::count_if(targets, [](int32_t id) { return id >= 0; });
   pass.losses.share = static_cast<double>(counted) * scale;

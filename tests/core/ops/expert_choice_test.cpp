@@ -174,6 +174,26 @@ TEST(SelectByMask, TakesWhatIsMarked) {
   }
 }
 
+TEST(SelectPositive, TakesWhatIsAboveZero) {
+  const Tensor logits =
+      Tensor::of<float>({4, 2}, {0.5F, -1, 0, std::nanf(""), -0.0F, 1e-40F, HUGE_VALF, 2});
+  for (const TestDevice& device : devices()) {
+    for (const DType type : {DType::kF32, DType::kF64}) {
+      const SlotPlan plan = select_positive(device.place(test::cast(logits, type)));
+      EXPECT_EQ(offsets(plan.groups), (Counts{0, 2, 4}));
+      EXPECT_EQ(used(plan, plan.gate), (Ints{0, 6, 5, 7}));
+    }
+  }
+}
+
+TEST(Membership, MarksWhoHoldsWhat) {
+  const std::vector<uint8_t> marks{1, 0, 1, 1, 0, 1, 0, 0};
+  for (const TestDevice& device : devices()) {
+    const SlotPlan plan = select_by_mask(device.place(Tensor::of<uint8_t>({4, 2}, marks)));
+    EXPECT_EQ(test::elements<uint8_t>(membership(plan)), marks);
+  }
+}
+
 TEST(SlotsOf, ARanksRowsOfAChoice) {
   for (const TestDevice& device : devices()) {
     const SlotPlan all =
