@@ -20,7 +20,7 @@ double fullest(int64_t parts, int ranks) {
   return real(Division{parts, ranks}.count(0)) / real(parts);
 }
 
-Sizes sizes_of(const Config& config, int64_t vocabulary) {
+Sizes sizes_of(const Config& config, int64_t vocabulary, bool on_gpu) {
   const ModelConfig& m = config.model;
   const DType type = compute_type(config.train.precision);
   Sizes s;
@@ -33,9 +33,11 @@ Sizes sizes_of(const Config& config, int64_t vocabulary) {
   s.a = real(static_cast<int64_t>(size_of(accumulator_of(type))));
   s.layers = m.layers;
   const int64_t rows = config.train.micro_batch * m.context;
-  const int64_t chunk = cpu::cross_entropy_rows(rows, vocabulary, accumulator_of(type));
+  const DType sums = accumulator_of(type);
+  const int64_t chunk = on_gpu ? cuda::cross_entropy_rows(rows, vocabulary, sums)
+                               : cpu::cross_entropy_rows(rows, vocabulary, sums);
   s.logits = real(chunk * ((vocabulary + 31) / 32 * 32)) * s.a;
-  if (s.b < s.a) {
+  if (s.b < s.a && !on_gpu) {
     s.product = real(std::min(rows, cpu::kGemmRows)) * s.a;
     s.logits += real(std::min(chunk, cpu::kGemmRows)) * s.C * s.a;
   }
@@ -138,7 +140,7 @@ double remote_visits(const Config& config, const Layout& layout) {
 
 ActivationBytes activation_bytes(const Config& config, int64_t vocabulary, const Layout& layout,
                                  RoutingShare share) {
-  const Sizes s = sizes_of(config, vocabulary);
+  const Sizes s = sizes_of(config, vocabulary, layout.on_gpu);
   const StackBill stack = bill_of(config, s, layout, share);
   ActivationBytes bytes;
   for (const LayerBill& layer : stack.layers) {

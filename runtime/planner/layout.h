@@ -20,7 +20,8 @@ struct Layout {
   MeshShape mesh;
   StreamLayout streams = StreamLayout::kGather;
   bool has_streams = false;
-  bool zero = false;  // optimizer state lies over the ranks that reduce a gradient together
+  bool zero = false;    // optimizer state lies over the ranks that reduce a gradient together
+  bool on_gpu = false;  // whose kernels take other pieces of the logits at a time
 
   [[nodiscard]] int ranks() const { return mesh.data * mesh.model; }
 

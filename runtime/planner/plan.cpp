@@ -111,6 +111,7 @@ class Planner {
     for (const LayoutChoice& choice : layouts(config_, cluster_)) {
       LayoutPlan p;
       p.layout = choice.layout;
+      p.layout.on_gpu = machine_.device.kind == DeviceKind::kGpu;
       p.refused = choice.refused;
       if (p.legal()) fill(p, plan);
       plan.layouts.push_back(std::move(p));

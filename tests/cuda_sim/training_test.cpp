@@ -7,9 +7,11 @@
 
 #include <gtest/gtest.h>
 
+#include "core/cuda/blas.h"
 #include "runtime/bench/ops_bench.h"
 #include "runtime/bench/random_step.h"
 #include "runtime/config/validate.h"
+#include "runtime/planner/plan.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/tolerance.h"
 
@@ -175,6 +177,33 @@ TEST_P(SimTraining, OpsRunAlone) {
   const std::vector<OpTiming> all = bench_ops(config, 257, 1, pool);
   EXPECT_GT(all.size(), 20U);
   for (const OpTiming& op : all) EXPECT_GT(op.seconds, 0) << op.name;
+}
+
+TEST(SimMemory, IsAsPlanned) {
+  for (const char* model :
+       {"layers: 3", "layers: 3, recompute: true", "type: cmollm, layers: 3, streams: 4",
+        "type: altup, layers: 3", "type: kappa_moe, layers: 3, experts: 4, moe_first: 1"}) {
+    for (const char* precision : {"fp32", "bf16"}) {
+      const Config config = parse_config(
+          join("data: {path: none}\nmodel: {width: 64, heads: 2, context: 64, ", model,
+               "}\ntrain: {steps: 1, batch_tokens: 512, micro_batch: 8, precision: ", precision,
+               "}\n"),
+          "memory");
+      RankContext context;
+      context.device = kGpu;
+      context.pool = std::make_shared<Pool>(kGpu);
+      const std::unique_ptr<Group> alone = self_group();
+      RandomStep step(config, 1001, *alone, context);
+      step.run();
+      Layout layout;
+      layout.on_gpu = true;
+      const RankMemory planned =
+          rank_memory(weight_bytes(config, 1001, layout), config, 1001, layout);
+      const auto of_products = static_cast<double>(cuda::Blas::kWorkspaceBytes);
+      const double used = static_cast<double>(context.pool->usage().peak) - of_products;
+      EXPECT_NEAR(planned.total() / used, 1, test::kPlannedMemory.relative) << model << precision;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimTraining, testing::ValuesIn(kFamilies),
