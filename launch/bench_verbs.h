@@ -29,7 +29,8 @@ struct BenchModel {
 void add_bench_options(CLI::App& verb, BenchModel& model, bool required);
 
 // Reads the configuration. A bench needs no data and no number of steps: what it leaves open is
-// filled in. Takes over its number of threads. Throws Error (config, 78).
+// filled in. Takes over its number of threads and its device. Collective. Throws Error (config,
+// 78).
 Config bench_config(const BenchModel& model, RankProcess& process);
 
 // Declares --against: keys of a second configuration, which takes turns with the first.

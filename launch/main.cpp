@@ -3,8 +3,9 @@
 // Linking the CUDA libraries costs every process a second and 200 MB, so they are behind dlopen:
 // libanabranch_cuda.so is taken if it was built, a driver is there, and the processor was not
 // chosen by ANABRANCH_DEVICE=cpu or an argument `device=cpu` (after --set). Otherwise
-// libanabranch_cpu.so is. A configuration that asks for more than the chosen build has is refused
-// by the library itself.
+// libanabranch_cpu.so is. Verbs that compute nothing never pay for CUDA. A configuration that asks
+// for more than the chosen build has is refused by the library itself, which is told why there is
+// no CUDA in it.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include <climits>
+
+#include "launch/cuda_part.h"
 
 namespace {
 
@@ -43,6 +46,24 @@ std::string asked_device(int argc, char** argv) {
   return device;
 }
 
+// Whether the verb computes on tensors, or tells about the GPUs. With --help it does neither.
+bool wants_gpus(int argc, char** argv) {
+  bool wants = false;
+  for (const char* verb : {"train", "eval", "generate", "bench", "doctor"}) {
+    wants = wants || (argc > 1 && std::string(argv[1]) == verb);
+  }
+  for (int i = 1; i < argc; ++i) wants = wants && std::string(argv[i]) != "--help";
+  return wants;
+}
+
+// Of several processes of a job, the one that speaks.
+bool is_first_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  }
+  return true;
+}
+
 bool has_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return false;
@@ -56,6 +77,23 @@ Main* open_library(const std::string& path, std::string& why) {
   void* entry = library != nullptr ? dlsym(library, "anabranch_main") : nullptr;
   if (entry == nullptr) why = dlerror();
   return reinterpret_cast<Main*>(entry);
+}
+
+std::string cuda_library() { return own_folder() + "/libanabranch_cuda.so"; }
+
+bool has_cuda_part() { return access(cuda_library().c_str(), F_OK) == 0; }
+
+// The entry of the library with CUDA, or null with the reason in `why`.
+Main* open_cuda_part(std::string& why) {
+  if (!has_cuda_part()) {
+    why = "this build has no CUDA part (build with the preset cuda)";
+    return nullptr;
+  }
+  if (!has_driver()) {
+    why = "no CUDA driver (libcuda.so.1) is installed";
+    return nullptr;
+  }
+  return open_library(cuda_library(), why);
 }
 
 // Standard streams that whoever started us has closed: their numbers would go to the next files
@@ -79,23 +117,20 @@ int main(int argc, char** argv) {
                  device.c_str());
     return kConfigFault;
   }
-  const std::string cuda_library = own_folder() + "/libanabranch_cuda.so";
-  std::string why;
-  if (device != "cpu") {
-    if (access(cuda_library.c_str(), F_OK) != 0) {
-      why = "this build has no CUDA part (build with the preset cuda)";
-    } else if (!has_driver()) {
-      why = "no CUDA driver (libcuda.so.1) is installed";
-    } else if (Main* entry = open_library(cuda_library, why)) {
-      return entry(argc, argv);
-    } else {
-      std::fprintf(stderr, "anabranch: warning: %s; computing on the processor\n", why.c_str());
-    }
+  unsetenv(anabranch::kWhyNoCuda);
+  const bool wanted = device == "cuda" || (device != "cpu" && wants_gpus(argc, argv));
+  std::string why = "the processor was asked for";
+  if (wanted) {
+    if (Main* entry = open_cuda_part(why)) return entry(argc, argv);
     if (device == "cuda") {
       std::fprintf(stderr, "anabranch: error: device cuda was asked for: %s\n", why.c_str());
       return kConfigFault;
     }
+    if (has_cuda_part() && is_first_rank()) {
+      std::fprintf(stderr, "anabranch: note: computing on the processor: %s\n", why.c_str());
+    }
   }
+  setenv(anabranch::kWhyNoCuda, why.c_str(), 1);
   if (Main* entry = open_library(own_folder() + "/libanabranch_cpu.so", why)) {
     return entry(argc, argv);
   }

@@ -10,6 +10,9 @@
 #include "core/base/error.h"
 #include "core/base/host_name.h"
 #include "core/base/parallel_for.h"
+#include "launch/cuda_part.h"
+#include "monitoring/gpu_sampler.h"
+#include "runtime/memory_need.h"
 
 namespace anabranch {
 namespace {
@@ -60,6 +63,32 @@ RankProcess::RankProcess(std::unique_ptr<Group> world) : world_(std::move(world)
   context_.trace = &trace_;
   set_thread_count(context_.threads);
   world_->set_trace(&trace_);
+}
+
+void RankProcess::take_device(const DeviceWish& wish) {
+  if (wish.asked != DeviceChoice::kCpu) sight_ = see_gpus_or_why();
+  devices_ = choose_devices(wish, sight_, topology_, *world_);
+  if (first()) {
+    for (const std::string& warning : devices_.warnings) {
+      std::cerr << join("anabranch: warning: ", warning, "\n");
+    }
+  }
+  if (devices_.mine == context_.device) return;
+  context_.device = devices_.mine;
+  context_.pool = std::make_shared<Pool>(context_.device);
+}
+
+const Gpu& RankProcess::gpu() const {
+  return sight_.gpus[static_cast<size_t>(context_.device.index)];
+}
+
+std::unique_ptr<GpuSampler> RankProcess::sample_gpu() const {
+  return context_.device.is_cpu() ? nullptr : std::make_unique<GpuSampler>(gpu().pci);
+}
+
+double RankProcess::host_memory() const {
+  if (context_.device.is_cpu()) return physical_memory();
+  return static_cast<double>(gpu().memory) * topology_.local_size;
 }
 
 void RankProcess::open_log(const std::string& file) {

@@ -10,8 +10,11 @@
 #include "parallel/comm/mpi_world.h"
 #include "parallel/rank_context.h"
 #include "parallel/topology.h"
+#include "runtime/device_choice.h"
 
 namespace anabranch {
+
+class GpuSampler;
 
 class RankProcess {
  public:
@@ -28,12 +31,28 @@ class RankProcess {
 
   [[nodiscard]] bool first() const { return context_.rank == 0; }
 
+  // Collective: chooses where the ranks compute, of which rank 0 says what is amiss, and makes the
+  // pool of this rank's tensors there. Throws Error (config, 78).
+  void take_device(const DeviceWish& wish);
+
+  [[nodiscard]] const DevicePlan& devices() const { return devices_; }
+
+  // Of this rank's GPU; null on the processor.
+  [[nodiscard]] std::unique_ptr<GpuSampler> sample_gpu() const;
+
+  // Bytes that the ranks of this host have for their tensors together.
+  [[nodiscard]] double host_memory() const;
+
   // Logs to `file` from now on.
   void open_log(const std::string& file);
 
  private:
+  [[nodiscard]] const Gpu& gpu() const;  // this rank's, if it has one
+
   std::unique_ptr<Group> world_;
   Topology topology_;
+  GpuSight sight_;
+  DevicePlan devices_;
   Trace trace_;
   std::unique_ptr<Log> log_;
   RankContext context_;

@@ -63,6 +63,7 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
     nlohmann::ordered_json document = {
         {"ranks", ranks},
         {"threads", process.context().threads},
+        {"device", process.context().device.is_cpu() ? "cpu" : process.devices().of_rank.front()},
         {"parameters", b.parameters},
         {"tokens_per_step", b.tokens_per_step},
         {"step_seconds", step},

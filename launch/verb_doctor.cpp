@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -10,14 +9,16 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/base/build.h"
 #include "core/base/error.h"
+#include "launch/cuda_part.h"
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
+#include "monitoring/nvml.h"
 #include "monitoring/server.h"
 #include "parallel/topology.h"
 #include "runtime/config/config.h"
+#include "runtime/config/number.h"
 
 namespace anabranch {
 
@@ -88,12 +89,37 @@ Finding port() {
   return {"metrics port", true, server.serving() ? listen + " is free" : warning};
 }
 
-Finding device() {
-  if constexpr (build::kCuda) return {"device", true, "CUDA build, driver found"};
-  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (driver == nullptr) return {"device", true, "processor; no CUDA driver here"};
-  dlclose(driver);
-  return {"device", true, "processor; a CUDA driver is here, this build was made without CUDA"};
+// "13.0" of CUDA's 13000.
+std::string version_text(int version) {
+  if (version == 0) return "unknown";
+  return join(version / 1000, ".", version % 1000 / 10);
+}
+
+std::string nvlink_text(Nvml& nvml, const Gpu& gpu) {
+  if (!nvml.why_not().empty()) return "NVLink unknown: " + nvml.why_not();
+  const int links = nvml.nvlinks(nvml.find(gpu.pci));
+  if (links < 0) return "NVLink unknown";
+  return links > 0 ? "NVLink yes, " + counted(links, "link") : "NVLink no";
+}
+
+// The GPUs, or why there are none.
+std::vector<Finding> gpus() {
+  const GpuSight sight = see_gpus_or_why();
+  if (sight.gpus.empty()) return {{"gpus", true, "none: " + sight.why_none}};
+  Nvml nvml;
+  const std::string driver = nvml.driver_version();
+  std::vector<Finding> findings{
+      {"gpus", true,
+       join(sight.gpus.size(), " seen; driver ", driver.empty() ? "of unknown version" : driver,
+            " for CUDA ", version_text(sight.driver), ", runtime ", version_text(sight.runtime))}};
+  for (size_t i = 0; i < sight.gpus.size(); ++i) {
+    const Gpu& gpu = sight.gpus[i];
+    findings.push_back({join("gpu ", i), true,
+                        join(gpu.name, ", ", bytes_text(static_cast<double>(gpu.memory)),
+                             ", compute capability ", gpu.major, ".", gpu.minor, ", ",
+                             nvlink_text(nvml, gpu), ", at ", gpu.pci, ", ", gpu.id)});
+  }
+  return findings;
 }
 
 Finding ranks() {
@@ -123,8 +149,9 @@ void print(const std::vector<Finding>& findings, bool json) {
 int examine(const std::string& folder, bool json) {
   std::vector<Finding> findings;
   for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
-  findings.insert(findings.end(), {device(), processors(), memory(), storage(folder),
-                                   shared_memory(), port(), ranks()});
+  for (const Finding& finding : gpus()) findings.push_back(finding);
+  findings.insert(findings.end(),
+                  {processors(), memory(), storage(folder), shared_memory(), port(), ranks()});
   print(findings, json);
   const bool good = std::ranges::all_of(findings, &Finding::good);
   return good ? 0 : static_cast<int>(Fault::kIo);
@@ -135,7 +162,8 @@ int examine(const std::string& folder, bool json) {
 void add_doctor(CLI::App& app, int& exit_code) {
   auto json = std::make_shared<bool>(false);
   auto folder = std::make_shared<std::string>(".");
-  CLI::App* verb = app.add_subcommand("doctor", "checks this machine: cores, memory, disk, ports");
+  CLI::App* verb =
+      app.add_subcommand("doctor", "checks this machine: GPUs, cores, memory, disk, ports");
   verb->add_flag("--json", *json, "machine-readable");
   verb->add_option("--dir", *folder, "folder that runs are to be written to");
   verb->callback(

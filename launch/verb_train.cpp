@@ -16,6 +16,7 @@
 #include "launch/rank_process.h"
 #include "launch/run_display.h"
 #include "launch/stop_signals.h"
+#include "monitoring/gpu_sampler.h"
 #include "monitoring/server.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_parallel.h"
@@ -66,9 +67,9 @@ std::string joined(const std::vector<std::string>& lines) {
 class Telemetry {
  public:
   Telemetry(const Config& config, const RunDirectory& run, std::vector<std::string> sources,
-            int ranks, Log& log)
+            int ranks, bool gpus, Log& log)
       : metrics_(labels(config), std::move(sources), part_counts(config.model),
-                 config.metrics.label_limit),
+                 config.metrics.label_limit, gpus),
         lines_(run.metrics().string(), [&log](const std::string& w) { log.warn(w); }),
         server_(metrics_, config.metrics.listen, [&log](const std::string& w) { log.warn(w); }),
         sink_(metrics_, lines_) {
@@ -139,16 +140,16 @@ int64_t share_facts(Config& config, const std::optional<Dataset>& dataset, Group
 // fit, before anything large is allocated.
 RankPlan plan_of(const Config& config, int64_t vocabulary, RankProcess& process) {
   const std::string host = process.topology().hosts[static_cast<size_t>(process.context().rank)];
-  const RankPlace mine{host, process.context().threads, physical_memory()};
-  return plan_ranks(config, gather_places(process.world(), mine), need_of(config, vocabulary));
+  const RankPlace mine{host, process.context().threads, process.host_memory()};
+  RankPlan plan =
+      plan_ranks(config, gather_places(process.world(), mine), need_of(config, vocabulary));
+  plan.devices = process.devices();
+  return plan;
 }
 
 Config config_of(const TrainWish& wish) {
   Config config = load_config(wish.config, wish.sets);
   validate(config);
-  if (config.device == DeviceChoice::kCuda) {
-    throw config_error("device is cuda, but this build computes on the CPU only; set device: cpu");
-  }
   return config;
 }
 
@@ -168,6 +169,7 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   if (process.first()) dataset.emplace(Dataset::open(config.data.path));
   const int64_t vocabulary = share_facts(config, dataset, process.world());
   require_same(process.world(), "the configuration", dump_config(config));
+  process.take_device(device_wish(config));
   const RankPlan plan = plan_of(config, vocabulary, process);
   const Config planned = as_planned(config, plan);
   const std::unique_ptr<Group> ordered = training_group(process.world(), plan);
@@ -188,7 +190,11 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   job.facts = {{"config", dump_config(config)},
                {"build", joined(build_lines())},
                {"ranks", std::to_string(process.world().size())},
-               {"threads", std::to_string(process.context().threads)}};
+               {"threads", std::to_string(process.context().threads)},
+               {"device", process.devices().hardware()}};
+
+  const std::unique_ptr<GpuSampler> gpu = process.sample_gpu();
+  job.gpu = gpu.get();
 
   std::optional<Telemetry> telemetry;
   std::optional<RunDisplay> display;
@@ -196,7 +202,7 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
     announce(config, process, plan);
     job.on_start = [&] { keep_origin(config, plan, *dataset, directory); };
     telemetry.emplace(config, directory, source_names(*dataset), process.world().size(),
-                      *process.context().log);
+                      gpu != nullptr && gpu->present(), *process.context().log);
     display.emplace();
     job.sinks.push_back(&telemetry->sink());
     job.sinks.push_back(&*display);

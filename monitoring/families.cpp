@@ -18,6 +18,8 @@ const char* label_name(MetricLabel label) {
       return "reason";
     case MetricLabel::kSource:
       return "source";
+    case MetricLabel::kCause:
+      return "cause";
     case MetricLabel::kLayer:
       return "layer";
     case MetricLabel::kStream:

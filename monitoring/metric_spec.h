@@ -14,6 +14,7 @@ enum class MetricLabel : uint8_t {
   kCollective,
   kReason,
   kSource,
+  kCause,
   kLayer,   // of the model
   kStream,  // of a layer: two labels, layer and stream
   kExpert,  // of a layer, likewise
@@ -52,6 +53,21 @@ enum class Metric : uint8_t {
   kSkippedSteps,
   kResidentMemory,
   kLinesLost,
+  kGpuUtilisation,  // the first of kGpuMetrics
+  kGpuMemoryUsed,
+  kGpuMemory,
+  kGpuPower,
+  kGpuTemperature,
+  kGpuClock,
+  kGpuMemoryClock,
+  kGpuPcieSent,
+  kGpuPcieReceived,
+  kGpuNvlinkSent,
+  kGpuNvlinkReceived,
+  kGpuEccCorrected,
+  kGpuEccUncorrected,
+  kGpuXid,
+  kGpusThrottled,
   kAuxiliaryLoss,  // the first of kMixtureMetrics
   kValidationLossLookingAhead,
   kStreamLoad,

@@ -1,9 +1,10 @@
-// The one table of all metrics: those of every run, then those of mixtures.
+// The one table of all metrics: those of every run, of runs on GPUs, and of mixtures.
 #pragma once
 
 #include <array>
 #include <cstddef>
 
+#include "monitoring/gpu_metrics.h"
 #include "monitoring/metric_spec.h"
 #include "monitoring/mixture_metrics.h"
 
@@ -81,17 +82,22 @@ inline constexpr std::array kRunMetrics{
 
 // In the order of Metric.
 inline constexpr auto kMetrics = [] {
-  std::array<MetricSpec, kRunMetrics.size() + kMixtureMetrics.size()> all{};
-  for (size_t i = 0; i < all.size(); ++i) {
-    all[i] = i < kRunMetrics.size() ? kRunMetrics[i] : kMixtureMetrics[i - kRunMetrics.size()];
-  }
+  std::array<MetricSpec, kRunMetrics.size() + kGpuMetrics.size() + kMixtureMetrics.size()> all{};
+  size_t place = 0;
+  for (const MetricSpec& spec : kRunMetrics) all[place++] = spec;
+  for (const MetricSpec& spec : kGpuMetrics) all[place++] = spec;
+  for (const MetricSpec& spec : kMixtureMetrics) all[place++] = spec;
   return all;
 }();
 
 constexpr const MetricSpec& spec_of(Metric metric) { return kMetrics[static_cast<size_t>(metric)]; }
 
 constexpr bool is_of_mixtures(Metric metric) {
-  return static_cast<size_t>(metric) >= kRunMetrics.size();
+  return static_cast<size_t>(metric) >= kRunMetrics.size() + kGpuMetrics.size();
+}
+
+constexpr bool is_of_gpus(Metric metric) {
+  return static_cast<size_t>(metric) >= kRunMetrics.size() && !is_of_mixtures(metric);
 }
 
 }  // namespace anabranch

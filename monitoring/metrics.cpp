@@ -28,8 +28,9 @@ static_assert(
     }(),
     "kMetrics is not in the order of Metric");
 
-Metrics::Metrics(Labels info, std::vector<std::string> sources, PartCounts parts, int64_t limit)
-    : info_(std::move(info)), parts_(parts), limit_(limit), buckets_(kBounds.size()) {
+Metrics::Metrics(Labels info, std::vector<std::string> sources, PartCounts parts, int64_t limit,
+                 bool gpus)
+    : info_(std::move(info)), parts_(parts), limit_(limit), gpus_(gpus), buckets_(kBounds.size()) {
   const auto labels = [&](MetricLabel label) -> auto& {
     return labels_[static_cast<size_t>(label)];
   };
@@ -38,6 +39,7 @@ Metrics::Metrics(Labels info, std::vector<std::string> sources, PartCounts parts
   labels(MetricLabel::kCollective) = {"all_reduce", "all_gather", "reduce_scatter",
                                       "all_to_all", "broadcast",  "barrier"};
   labels(MetricLabel::kReason) = {"nonfinite", "outlier"};
+  labels(MetricLabel::kCause) = {kThrottleCauses.begin(), kThrottleCauses.end()};
   labels(MetricLabel::kSource) = std::move(sources);
 
   size_t cells = 0;
@@ -142,6 +144,7 @@ std::pair<int64_t, int64_t> Metrics::grid_of(Metric metric) const {
 
 size_t Metrics::series_of(Metric metric) const {
   if (is_of_mixtures(metric) && parts_ == PartCounts{}) return 0;
+  if (is_of_gpus(metric) && !gpus_) return 0;
   if (spec_of(metric).label < MetricLabel::kLayer) return labels_of(metric).size();
   const auto [layers, parts] = grid_of(metric);
   return layers * parts <= limit_ ? static_cast<size_t>(layers * parts) : 0;

@@ -29,8 +29,9 @@ class Metrics {
   //   sources  values of the `source` label
   //   parts    of the run's model; all zero: the metrics of mixtures have no series
   //   limit    series that a metric may have by layer, stream or expert; else it has none
+  //   gpus     whether figures of GPUs are known; if not, the metrics of GPUs have no series
   explicit Metrics(Labels info, std::vector<std::string> sources = {"all"}, PartCounts parts = {},
-                   int64_t limit = kLabelLimit);
+                   int64_t limit = kLabelLimit, bool gpus = false);
 
   // A gauge's value, or a counter's total. `label` must be a value of the metric's label.
   // Throws Error (internal) if it is not. Does nothing if the metric has no series.
@@ -81,7 +82,8 @@ class Metrics {
   Labels info_;
   PartCounts parts_;
   int64_t limit_;
-  std::array<std::vector<std::string>, 9> labels_;    // by MetricLabel
+  bool gpus_;
+  std::array<std::vector<std::string>, 10> labels_;   // by MetricLabel
   std::array<size_t, kMetrics.size()> first_cell_{};  // by Metric
   std::unique_ptr<std::atomic<double>[]> cells_;
   std::vector<std::atomic<uint64_t>> buckets_;  // not cumulative

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 namespace anabranch {
 namespace {
 
 // Places in the exchanged vector: the loss, a count per kind of stop, a count per phase.
 constexpr int kLoss = 0, kStops = 1, kPhases = 5, kPlaces = 10;
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
@@ -20,9 +24,17 @@ std::vector<Spread> spread(Group& world, const std::vector<double>& mine) {
   std::vector<Spread> spreads;
   for (int64_t i = 0; i < n; ++i) {
     std::vector<double> all;
-    for (int64_t r = 0; r < world.size(); ++r) all.push_back(whole.data<double>()[r * n + i]);
+    for (int64_t r = 0; r < world.size(); ++r) {
+      const double value = whole.data<double>()[r * n + i];
+      if (!std::isnan(value)) all.push_back(value);
+    }
+    if (all.empty()) {
+      spreads.push_back({kUnknown, kUnknown, kUnknown, 0});
+      continue;
+    }
     std::ranges::sort(all);
-    spreads.push_back({all.front(), all[all.size() / 2], all.back()});
+    const double sum = std::accumulate(all.begin(), all.end(), 0.0);
+    spreads.push_back({all.front(), all[all.size() / 2], all.back(), sum});
   }
   return spreads;
 }

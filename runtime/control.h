@@ -19,7 +19,8 @@ struct Control {
   [[nodiscard]] bool save_busy() const { return writing + written + publishing + failed > 0; }
 };
 
-// Figures of this rank as they are over all ranks. Collective.
+// Figures of this rank as they are over all ranks. What a rank does not know, not-a-number, does
+// not count; a spread of nothing is not-a-number, its sum 0. Collective.
 std::vector<Spread> spread(Group& world, const std::vector<double>& mine);
 
 // Sums this rank's `loss`, wish to stop and save phase over `world`. Collective.

@@ -55,6 +55,23 @@ void set_comm(Metrics& metrics, const CommStats& stats) {
   }
 }
 
+const Spread& spread_of(const std::vector<Spread>& gpu, Metric metric) {
+  return gpu[static_cast<size_t>(metric) - static_cast<size_t>(kGpuMetrics[0].id)];
+}
+
+// Of the ranks' GPUs. What no rank knows stays as it was: unknown, or for a sum 0.
+void set_gpus(Metrics& metrics, const std::vector<Spread>& gpu) {
+  for (size_t i = 0; i < gpu.size(); ++i) {
+    if (i < kGpuSpreads) {
+      set_spread(metrics, kGpuMetrics[i].id, gpu[i]);
+    } else if (i < kGpuSpreads + kGpuSums) {
+      metrics.set(kGpuMetrics[i].id, gpu[i].sum);
+    } else {
+      metrics.set(Metric::kGpusThrottled, gpu[i].sum, kThrottleCauses[i - kGpuSpreads - kGpuSums]);
+    }
+  }
+}
+
 // Arrays of a metric's readings by layer, and by layer and part; null where there is none.
 using Rows = std::vector<std::vector<double>>;
 
@@ -116,6 +133,7 @@ void MetricsSink::step(const StepReport& r) {
   set_spread(metrics_, Metric::kCommunicationWaitSeconds, r.comm_seconds);
   set_spread(metrics_, Metric::kDataWaitSeconds, r.data_seconds);
   set_spread(metrics_, Metric::kResidentMemory, r.resident_bytes);
+  set_gpus(metrics_, r.gpu);
   metrics_.set(Metric::kTokensPerSecond, r.tokens_per_second);
   metrics_.set(Metric::kFlopPerSecond, r.flops_per_second);
   if (r.mfu >= 0) metrics_.set(Metric::kMfu, r.mfu);
@@ -145,6 +163,14 @@ void MetricsSink::write_lines(const StepReport& r) {
       .add(Metric::kFlopPerSecond, r.flops_per_second)
       .add(Metric::kResidentMemory, r.resident_bytes.max, "max");
   if (r.mfu >= 0) line.add(Metric::kMfu, r.mfu);
+  if (!r.gpu.empty()) {
+    for (const Metric metric : {Metric::kGpuUtilisation, Metric::kGpuPower}) {
+      line.add(metric, spread_of(r.gpu, metric).median, "median");
+    }
+    for (const Metric metric : {Metric::kGpuMemoryUsed, Metric::kGpuTemperature}) {
+      line.add(metric, spread_of(r.gpu, metric).max, "max");
+    }
+  }
   const Rows auxiliary = rows_of(r.readings, Metric::kAuxiliaryLoss);
   if (!auxiliary.empty()) line.add(Metric::kAuxiliaryLoss, auxiliary[0][0]);
   if (!r.skipped.empty()) line.add("skipped", r.skipped);

@@ -147,6 +147,12 @@ std::string threads_text(const RankPlan& plan) {
              : join(plan.least_threads, " to ", plan.most_threads, " a rank");
 }
 
+std::string device_text(const DevicePlan& devices) {
+  std::string text = devices.text();
+  for (const std::string& warning : devices.warnings) text += "; " + warning;
+  return text;
+}
+
 std::string order_text(const RankPlan& plan) {
   constexpr size_t kShown = 64;
   if (!plan.reordered()) return plan.why_order;
@@ -229,6 +235,7 @@ std::string plan_table(const RankPlan& plan) {
                      host_list(plan))},
       {"order", order_text(plan)},
       {"threads", threads_text(plan)},
+      {"device", device_text(plan.devices)},
       {"mesh", join("data ", shape.data, " x model ", shape.model, ", pools on ",
                     counted(shape.pool, "rank"),
                     plan.crosses_hosts ? ", groups of model cross hosts" : "")},
@@ -257,6 +264,10 @@ std::string rank_plan_json(const RankPlan& plan) {
   json["order"] = plan.order;
   json["why_order"] = plan.why_order;
   json["threads"] = {{"least", plan.least_threads}, {"most", plan.most_threads}};
+  json["device"] = {{"kind", plan.devices.of_rank.empty() ? "cpu" : "cuda"},
+                    {"why", plan.devices.why},
+                    {"of_rank", plan.devices.of_rank},
+                    {"warnings", plan.devices.warnings}};
   json["data"] = plan.shape.data;
   json["model"] = plan.shape.model;
   json["why_model"] = plan.why_model;

@@ -13,6 +13,7 @@
 #include "parallel/mesh.h"
 #include "parallel/topology.h"
 #include "runtime/config/validate.h"
+#include "runtime/device_choice.h"
 #include "runtime/memory_need.h"
 
 namespace anabranch {
@@ -21,7 +22,8 @@ namespace anabranch {
 struct RankPlace {
   std::string host;
   int threads = 1;
-  double memory = 0;  // bytes of the host, or of what its control groups leave the job
+  // Bytes of the host, of what its control groups leave the job, or of its GPUs.
+  double memory = 0;
 };
 
 // Collective: every rank's place, by rank.
@@ -32,6 +34,7 @@ struct RankPlan {
   std::vector<int> ranks_of_host;  // by host
   std::vector<int> order;          // launched rank by rank in training
   int least_threads = 1, most_threads = 1;
+  DevicePlan devices;  // for whoever makes the plan to fill in
   MeshShape shape;
   std::string stream_layout = "none";  // whole: streams of their own, dealt as they are
   int zero = 0;

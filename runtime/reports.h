@@ -12,7 +12,7 @@ namespace anabranch {
 
 // A figure over the ranks.
 struct Spread {
-  double min = 0, median = 0, max = 0;
+  double min = 0, median = 0, max = 0, sum = 0;
 };
 
 // One optimizer step, as all ranks see it.
@@ -36,6 +36,7 @@ struct StepReport {
   double hidden = 1;             // the part of this rank's gradient reduction behind backward
   int64_t skipped_steps = 0;     // since step 0
   std::string skipped;           // why this step was not applied: nonfinite, outlier; empty: it was
+  std::vector<Spread> gpu;       // as GpuReading; empty: on the processor
   CommStats comm;                // of this rank, since it started
   std::vector<Reading> readings;  // the model's own figures, if logged
 };

@@ -78,7 +78,7 @@ void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell)
     any_ranks = is_of_any_layout(saved) && is_of_any_layout(wish.config);
     before = dump_config(saved);  // with keys that are newer than the checkpoint
   }
-  for (const char* name : {"ranks", "threads", "build"}) {
+  for (const char* name : {"ranks", "threads", "build", "device"}) {
     if (any_ranks && name == std::string_view("ranks")) continue;
     const std::string saved = fact(manifest.facts, name), now = fact(wish.facts, name);
     if (saved.empty() || now.empty() || saved == now) continue;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/range.h"
 #include "core/tensor/convert.h"
 #include "core/tensor/element.h"
 #include "parallel/lanes.h"
@@ -74,6 +75,7 @@ void TrainStep::accumulate(const std::function<MicroBatch()>& next,
   losses_.fill_zero();
   measures_.gather_in(measured_);
   for (int64_t j = 0; j < plan_.accumulation; ++j) {
+    const Range range("micro-batch", j);
     context_.heartbeat->at("data");
     const MicroBatch batch = next();
     context_.heartbeat->at("forward");
@@ -90,6 +92,7 @@ void TrainStep::accumulate(const std::function<MicroBatch()>& next,
     add_converted(loss, y.value());
     if (at_peak) at_peak();
     context_.heartbeat->at("backward");
+    const Range backward("backward");
     tape.backward(y);
   }
 }
@@ -107,6 +110,7 @@ void TrainStep::restore(const Manifest& manifest) {
 
 void TrainStep::reduce() {
   context_.heartbeat->at("reduce");
+  const Range range("reduce");
   reducer_.finish();
   const int64_t lanes = losses_.count();
   if (lanes > 1) sum_lanes(losses_, mesh_.all());
@@ -123,6 +127,7 @@ void TrainStep::reduce() {
 
 void TrainStep::update(double grad_norm) {
   context_.heartbeat->at("update");
+  const Range range("optimizer");
   const Span span(context_.trace, Lane::kCompute, "optimizer");
   state_.optimizer().step(state_.step, grad_norm, [this](int b) { reducer_.gather(b); });
   model_->end_step(measures_);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/range.h"
+#include "monitoring/gpu_sampler.h"
 #include "monitoring/process.h"
 #include "runtime/control.h"
 #include "runtime/evaluator.h"
@@ -118,6 +120,7 @@ void Trainer::load() {
 }
 
 void Trainer::take_step() {
+  const Range range("step", state_.step + 1);
   step_begin_ = Clock::now();
   const double data_before = data_.wait_seconds();
   const double blocked_before = job_.world.stats().blocked;
@@ -188,14 +191,21 @@ void Trainer::tell_last_rejected() {
 void Trainer::compare_ranks(StepReport& report, double data_seconds, double comm_seconds) {
   compute_seconds_ =
       seconds_since(step_begin_) - data_seconds - comm_seconds + std::exchange(update_seconds_, 0);
-  const auto spreads = spread(job_.world, {compute_seconds_, comm_seconds, data_seconds,
-                                           static_cast<double>(resident_bytes()),
-                                           static_cast<double>(state_.optimizer().rejected())});
+  std::vector<double> mine{compute_seconds_, comm_seconds, data_seconds,
+                           static_cast<double>(resident_bytes()),
+                           static_cast<double>(state_.optimizer().rejected())};
+  const auto own = std::ssize(mine);
+  if (job_.gpu != nullptr) {
+    const GpuReading gpu = job_.gpu->latest();
+    mine.insert(mine.end(), gpu.begin(), gpu.end());
+  }
+  const std::vector<Spread> spreads = spread(job_.world, mine);
   tell_rejected(std::llround(spreads[4].max));
   report.compute_seconds = spreads[0];
   report.comm_seconds = spreads[1];
   report.data_seconds = spreads[2];
   report.resident_bytes = spreads[3];
+  report.gpu.assign(spreads.begin() + own, spreads.end());
 }
 
 void Trainer::finish_report(StepReport& report) {

@@ -18,6 +18,8 @@
 
 namespace anabranch {
 
+class GpuSampler;
+
 // Everything a run needs from outside. References must outlive train().
 struct TrainJob {
   const Config& config;
@@ -29,6 +31,7 @@ struct TrainJob {
   RunDirectory& directory;
   StopRequest& stop;
   std::vector<ReportSink*> sinks;
+  const GpuSampler* gpu = nullptr;      // of this rank's; on all ranks or none
   std::function<void()> on_start = {};  // once the run is accepted: data and checkpoint fit
   // Ends this process with an exit code, at once, from any thread: for a rank that hangs.
   std::function<void(int)> give_up = {};

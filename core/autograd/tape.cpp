@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/range.h"
 #include "core/tensor/accumulate.h"
 #include "core/tensor/element.h"
 
@@ -91,6 +92,7 @@ void Tape::run(Node& node) {
   if (!any || !node.backward) return;
   lane_ = node.lane;
   if (trace_ != nullptr) trace_->set_op(node.op);
+  const Range range(node.op);
   const auto begin = traced() ? Trace::Clock::now() : Trace::Clock::time_point{};
   try {
     node.backward(*this, dys);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/base/range.h"
 #include "parallel/comm/patience.h"
 
 namespace anabranch {
@@ -172,6 +173,7 @@ void CommThread::loop() {
 bool CommThread::run(Queued& item) {
   const auto begin = Clock::now();
   std::optional<Error> error;
+  const Range range(item.job.kind ? name_of(*item.job.kind) : "group");
   try {
     item.job.run();
   } catch (const Error& e) {

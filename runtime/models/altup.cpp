@@ -1,6 +1,7 @@
 #include "runtime/models/altup.h"
 
 #include "core/autograd/recompute.h"
+#include "core/base/range.h"
 #include "core/ops/altup_correct.h"
 #include "core/ops/columns.h"
 #include "core/ops/mix_streams.h"
@@ -63,6 +64,7 @@ Var Altup::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key) {
   const PlacedDropout drop(options_.dropout, batch, key);
   Var x = first(drop(tables_(tape, batch.inputs), options_.layers, 0));
   for (int64_t l = 0; l < options_.layers; ++l) {
+    const Range range("layer", l);
     const auto run = [&block = blocks_[static_cast<size_t>(l)],
                       context = whole_context(batch, options_.heads, drop, l)](const Var& v) {
       return block(v, context);

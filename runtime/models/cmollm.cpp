@@ -1,6 +1,7 @@
 #include "runtime/models/cmollm.h"
 
 #include "core/autograd/recompute.h"
+#include "core/base/range.h"
 #include "core/ops/add.h"
 #include "core/ops/attention.h"
 #include "core/ops/prefix_mean.h"
@@ -151,6 +152,7 @@ Var Cmollm::run_layers(const Var& start, const Pass& pass) {
   const PlacedDropout drop(options_.dropout, pass.batch, pass.key);
   Var x = drop(start, options_.layers, 0);
   for (int64_t l = 0; l < options_.layers; ++l) {
+    const Range range("layer", l);
     const auto run = [&layer = layers_[static_cast<size_t>(l)],
                       block = whole_context(pass.batch, options_.heads, drop, l),
                       streams = whole(pass, l)](const Var& v) { return layer(v, block, streams); };
@@ -177,6 +179,7 @@ Var Cmollm::run_spans(Tape* tape, const Pass& pass) {
     const size_t first = j * static_cast<size_t>(span_layers_);
     for (size_t l = first; l < first + static_cast<size_t>(span_layers_) && l < blocks_.size();
          ++l) {
+      const Range range("layer", static_cast<int64_t>(l));
       const auto run = [&layer = blocks_[l], block](const Var& v) { return layer(v, block); };
       x = options_.recompute ? recompute(x, run) : run(x);
     }

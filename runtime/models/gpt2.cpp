@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/autograd/recompute.h"
+#include "core/base/range.h"
 
 namespace anabranch {
 
@@ -28,6 +29,7 @@ Var Gpt2::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key) {
   const PlacedDropout drop(options_.dropout, batch, key);
   Var x = drop(tables_(tape, batch.inputs), options_.layers, 0);
   for (int64_t l = 0; l < options_.layers; ++l) {
+    const Range range("layer", l);
     const auto run = [&block = blocks_[static_cast<size_t>(l)],
                       context = whole_context(batch, options_.heads, drop, l)](const Var& v) {
       return block(v, context);

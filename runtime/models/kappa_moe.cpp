@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/autograd/recompute.h"
+#include "core/base/range.h"
 #include "core/ops/attention.h"
 #include "core/ops/scalar_mix.h"
 
@@ -95,6 +96,7 @@ Var KappaMoe::hidden(Tape* tape, KappaContext context,
     KappaBlock& block = blocks_[l];
     context.attend = attention(l);
     context.layer = static_cast<int64_t>(l);
+    const Range range("layer", context.layer);
     const auto run = [&block, context](const Var& v) { return block(v, context); };
     x = scalar_mix(x, block.resid_lambda, x0, block.x0_lambda);
     x = options_.recompute ? recompute(x, run) : run(x);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/recompute.h"
+#include "core/base/range.h"
 #include "core/ops/embedding.h"
 #include "runtime/config/model_config.h"
 #include "runtime/models/gpt2_block.h"
@@ -70,7 +71,9 @@ Var MoepMsit::hidden(Tape* tape, const MicroBatch& batch, const StepKey* key,
                      const MoepPass& pass) {
   const PlacedDropout drop(static_cast<float>(options_.keys.dropout), batch, key);
   Var x = drop(embedding(tape, flat(batch.inputs), tokens_, {}, nullptr), 0, 0);
+  int64_t layer = 0;
   for (MoepBlock& block : blocks_) {
+    const Range range("layer", layer++);
     const auto run = [&block, pass](const Var& v) { return block(v, pass); };
     x = options_.recompute ? recompute(x, run) : run(x);
   }

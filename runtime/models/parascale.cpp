@@ -1,6 +1,7 @@
 #include "runtime/models/parascale.h"
 
 #include "core/autograd/recompute.h"
+#include "core/base/range.h"
 #include "core/ops/attention.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/fold_streams.h"
@@ -91,7 +92,9 @@ Var Parascale::hidden(Tape* tape, const MicroBatch& batch) {
   const Tensor ids = copies_.rows_of_all(batch.inputs);
   const int64_t sequences = copies_.count() * ids.dim(0);
   Var x = repeat_streams(tables_(tape, ids), copies_.count());
+  int64_t layer = 0;
   for (ParascaleBlock& block : blocks_) {
+    const Range range("layer", layer++);
     const auto run = [&block, sequences](const Var& v) { return block(v, sequences); };
     x = options_.recompute ? recompute(x, run) : run(x);
   }

@@ -1,5 +1,6 @@
 // CUDA's runtime functions over the machine.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,8 @@
 using namespace anabranch::cuda_sim;  // NOLINT(google-build-using-namespace): the C functions of it
 
 namespace {
+
+constexpr int kVersion = 13000;  // of CUDA, which this stands for
 
 cudaError_t allocate(void** block, size_t bytes, int device) {
   *block = nullptr;
@@ -106,6 +109,29 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = options().devices;
+  return options().devices > 0 ? cudaSuccess : note(cudaErrorNoDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
+  *properties = {"simulated GPU", {{'s', 'i', 'm'}}, options().device_bytes, 8, 0};
+  properties->uuid.bytes[15] = static_cast<char>(device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
+  std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device));
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = kVersion;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = kVersion;
   return cudaSuccess;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace anabranch::cuda_sim {
 
@@ -51,6 +52,10 @@ Counters& counters();
 
 // Device memory of the current device that is not freed.
 [[nodiscard]] size_t allocated_bytes();
+
+// Begins or ends to watch ranges (core/base/range.h); returns those since it was last asked: a name
+// where one began, "end" where it ended.
+std::vector<std::string> watch_ranges(bool on);
 
 // Runs `body` in the forward and the reverse order and in `random` random ones; it is given the
 // order's name for its messages.

@@ -179,6 +179,7 @@ TEST_F(ProgramTest, DoctorReports) {
   const ProgramResult plain = run("doctor");
   EXPECT_EQ(plain.exit_code, 0) << plain.out;
   EXPECT_THAT(plain.out, HasSubstr("processor: "));
+  EXPECT_THAT(plain.out, HasSubstr("gpus: "));
   EXPECT_THAT(run("doctor --json").out, HasSubstr("\"storage\": {"));
   EXPECT_EQ(run("doctor --dir none").exit_code, 74);
 }

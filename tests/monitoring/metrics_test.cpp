@@ -87,6 +87,33 @@ TEST(Metrics, ADenseRunIgnoresFiguresOfMixtures) {
   EXPECT_EQ(metrics.text(), before);
 }
 
+TEST(Metrics, RunsOnGpusHaveTheirSeries) {
+  Metrics metrics(Labels{}, {"all"}, {}, Metrics::kLabelLimit, true);
+  for (const MetricSpec& spec : kGpuMetrics) {
+    EXPECT_THAT(metrics.text(), HasSubstr(std::string("# HELP anabranch_") + spec.name + " "));
+    EXPECT_THAT(Metrics(Labels{}).text(), Not(HasSubstr(spec.name)));
+  }
+  metrics.set(Metric::kGpuPower, 700, "max");
+  metrics.set(Metric::kGpusThrottled, 2, "thermal");
+  metrics.set(Metric::kGpuXid, 1);
+  EXPECT_THAT(metrics.text(), HasSubstr("anabranch_gpu_power_watts{stat=\"max\"} 700\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("anabranch_gpus_throttled{cause=\"thermal\"} 2\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("anabranch_gpu_xid_errors_total 1\n"));
+  Metrics none(Labels{});
+  EXPECT_NO_THROW(none.set(Metric::kGpuXid, 1));
+}
+
+TEST(Metrics, OfGpusAreListedForTheirReaders) {
+  std::ifstream in(AB_SOURCE_DIR "/monitoring/README.md");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  for (const MetricSpec& spec : kGpuMetrics) {
+    EXPECT_THAT(text, HasSubstr("`" + std::string(spec.name) + "`"));
+  }
+  for (const char* cause : kThrottleCauses) {
+    EXPECT_THAT(text, HasSubstr("`" + std::string(cause) + "`"));
+  }
+}
+
 TEST(Metrics, NamesAreUniqueAndConventional) {
   std::set<std::string> names;
   for (const MetricSpec& spec : kMetrics) {

@@ -26,7 +26,7 @@ struct Folder {
 // Who may include whom. A path takes the rule of its longest matching folder.
 const std::map<std::string, Folder> kFolders = {
     {"core/base", {{}, {"omp.h", "spdlog/", "sys/", "unistd.h", "sched.h"}}},
-    {"core/cuda", {{"core/base"}, {"cuda", "cublas"}}},
+    {"core/cuda", {{"core/base"}, {"cuda", "cublas", "nvtx3/"}}},
     {"core/tensor", {{"core/base", "core/cuda"}, {"sys/mman.h", "cuda"}}},
     {"core/autograd", {{"core/base", "core/tensor"}, {}}},
     {"core/ops",
@@ -34,7 +34,8 @@ const std::map<std::string, Folder> kFolders = {
       {"oneapi/dnnl/", "dnnl", "cuda", "mma.h"}}},
     {"core/nn", {{"core"}, {}}},
     {"monitoring",
-     {{"core/base"}, {"prometheus/", "nlohmann/", "unistd.h", "fcntl.h", "netdb.h", "sys/"}}},
+     {{"core/base"},
+      {"prometheus/", "nlohmann/", "dlfcn.h", "unistd.h", "fcntl.h", "netdb.h", "sys/"}}},
     {"data",
      {{"core/base", "core/tensor"},
       {"hdf5.h", "pcre2.h", "zlib.h", "zstd.h", "arrow/", "parquet/", "nlohmann/", "unistd.h",
@@ -54,7 +55,7 @@ const std::map<std::string, Folder> kFolders = {
        "unistd.h", "fcntl.h",  "sys/",       "zlib.h",       "zstd.h",    "signal.h",
        "poll.h",   "arpa/",    "netinet/",   "oneapi/dnnl/", "dnnl",      "yaml-cpp/",
        "arrow/",   "parquet/", "netdb.h",    "sched.h",      "pthread.h", "pcre2.h",
-       "cuda",     "cublas",   "mma.h",      "sanitizer/"}}},
+       "nvtx3/",   "cuda",     "cublas",     "mma.h",        "sanitizer/"}}},
 };
 
 // The files that may look at a build macro.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -58,6 +59,30 @@ TEST_F(MetricsSinkTest, AStepWithoutReadingsIsOneLine) {
   sink_.step(report);
   EXPECT_THAT(content(), Not(HasSubstr("mixture")));
   EXPECT_THAT(content(), Not(HasSubstr("auxiliary_loss")));
+}
+
+TEST_F(MetricsSinkTest, FiguresOfGpusAreSpreadsAndSums) {
+  Metrics metrics{Labels{}, {"all"}, {}, Metrics::kLabelLimit, true};
+  MetricsSink sink{metrics, lines_};
+  StepReport report;
+  report.logged = true;
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  report.gpu.assign(kGpuFigures, {kUnknown, kUnknown, kUnknown, 0});
+  report.gpu[0] = {0.25, 0.5, 1, 1.75};                   // utilisation
+  report.gpu[kGpuSpreads + kGpuSums - 1] = {1, 1, 2, 3};  // critical errors
+  report.gpu[kGpuSpreads + kGpuSums + 1] = {0, 0, 1, 2};  // held down by heat
+  sink.step(report);
+  EXPECT_EQ(metrics.value(Metric::kGpuUtilisation, "min"), 0.25);
+  EXPECT_EQ(metrics.value(Metric::kGpuUtilisation, "max"), 1);
+  EXPECT_TRUE(std::isnan(metrics.value(Metric::kGpuPower, "median")));
+  EXPECT_EQ(metrics.value(Metric::kGpuXid), 3);
+  EXPECT_EQ(metrics.value(Metric::kGpusThrottled, "thermal"), 2);
+  EXPECT_EQ(metrics.value(Metric::kGpusThrottled, "power"), 0);
+  EXPECT_THAT(content(), HasSubstr("\"gpu_utilisation_ratio_median\":0.5,"
+                                   "\"gpu_power_watts_median\":null,"));
+  report.gpu.clear();
+  sink.step(report);
+  EXPECT_EQ(content().find("gpu_"), content().rfind("gpu_utilisation"));
 }
 
 TEST_F(MetricsSinkTest, ALossThatSeesTheFutureIsNoHeadline) {

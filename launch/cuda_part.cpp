@@ -1,0 +1,14 @@
+#include "launch/cuda_part.h"
+
+#include <cstdlib>
+
+namespace anabranch {
+
+GpuSight see_gpus_or_why() {
+  GpuSight sight = see_gpus();
+  const char* why = std::getenv(kWhyNoCuda);
+  if (sight.gpus.empty() && why != nullptr) sight.why_none = why;
+  return sight;
+}
+
+}  // namespace anabranch

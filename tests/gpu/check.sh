@@ -1,0 +1,253 @@
+#!/usr/bin/env bash
+# Measures and tests on a machine with a GPU: one command, under ten minutes, nothing fetched. Runs from the folder that
+# pack.sh makes, or from a checkout with a build of the preset cuda.
+#
+#   tests/gpu/check.sh [--out FOLDER] [--only PART[,PART]...]     FOLDER: gpu-check; PART: all of them
+#
+#   ops        the op tests, on the GPU
+#   models     `anabranch bench step` of each model below
+#   kernels    each kernel against what it could at best do
+#   train      a few steps of a small model from the packed shard
+#   sanitizer  the op tests again under compute-sanitizer
+#
+# cuBLAS and NCCL are taken from the first of these that has the library: $CUDA_HOME, /usr/local/cuda, the newest
+# /usr/local/cuda-*, what the loader knows, the nvidia-* packages of python3. The program has cudart in it, and one rank
+# needs no NCCL. Where the program does not start it is built again from the packed source.
+#
+# Ends with FOLDER/result.json and FOLDER/result.txt. Exit code: 0; 1 if a part failed; 69 if there is no GPU.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=gpu-check only=
+parts=(ops models kernels train sanitizer)
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --out) out=${2:?--out FOLDER}; shift 2 ;;
+    --only) only=${2:?--only PART}; shift 2 ;;
+    *) echo "usage: check.sh [--out FOLDER] [--only PART[,PART]...]; parts: ${parts[*]}" >&2; exit 64 ;;
+  esac
+done
+for part in ${only//,/ }; do
+  [[ " ${parts[*]} " == *" $part "* ]] || { echo "check: no part $part; parts: ${parts[*]}" >&2; exit 64; }
+done
+
+seconds=570  # of all parts together
+# The models: name, configuration, changes. Ten steps of each; MFU counts each sequence's attention as causal, once.
+models=(
+  "gpt2-124m   gpt2-85m.yaml     train.batch_tokens=131072 train.micro_batch=32"
+  "gpt2-350m   gpt2-350m.yaml    train.batch_tokens=65536 train.micro_batch=16"
+  "gpt2-760m   gpt2-760m.yaml    train.batch_tokens=65536 train.micro_batch=16"
+  "cmollm-85m  gpt2-85m.yaml     model.type=cmollm model.streams=4 train.batch_tokens=65536 train.micro_batch=16"
+  "kappa-8     kappa-d12.yaml    model.depth=8 train.batch_tokens=65536 train.micro_batch=32"
+  "swiglu-8    kappa-d12.yaml    model.depth=8 model.kappa=false train.batch_tokens=65536 train.micro_batch=32"
+  "moep-msit   moep-babylm.yaml  "
+)
+
+die() {
+  echo "check: $1" >&2
+  exit "$2"
+}
+left() { echo $((seconds - SECONDS)); }
+# Text as a JSON string.
+quoted() { printf '"%s"' "$(sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/[[:cntrl:]]/ /g' <<<"$1" | tr '\n' ' ' | sed 's/ *$//')"; }
+
+# Where things are: packed, or built in a checkout.
+if [ -f "$here/program.tar.gz" ]; then
+  root=$here configs=$here/configs bin=$here/program/bin
+  [ -d "$here/program" ] || tar -xzf "$here/program.tar.gz" -C "$here" || die "cannot unpack program.tar.gz" 74
+else
+  root=$(cd "$here/../.." && pwd) configs=$root/configs bin=$root/build/cuda
+  [ -x "$bin/anabranch" ] || die "no program: build it with cmake --preset cuda && cmake --build --preset cuda" 69
+fi
+
+# The GPU, before anything that takes time.
+has_driver() {
+  local folder folders
+  IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
+  for folder in "${folders[@]}"; do
+    if [ -e "$folder/libcuda.so.1" ]; then return 0; fi
+  done
+  [[ $(ldconfig -p 2>/dev/null) == *libcuda.so.1* ]]
+}
+has_driver || die "no GPU: the driver's library libcuda.so.1 is not installed here" 69
+
+# Folders that may hold CUDA's libraries, in order.
+library_folders() {
+  local home
+  for home in ${CUDA_HOME:+"$CUDA_HOME"} /usr/local/cuda $(find /usr/local -maxdepth 1 -name 'cuda-*' | sort -rV); do
+    printf '%s\n' "$home/lib64" "$home/targets/x86_64-linux/lib"
+  done
+  ldconfig -p 2>/dev/null | sed -nE 's/.*lib(cublas|nccl)\.so\.[0-9]+ .*=> (.*)\/[^/]*$/\2/p' | sort -u
+  if command -v python3 >/dev/null; then
+    # Both layouts of the packages: nvidia/cublas/lib and nvidia/cu13/lib.
+    python3 -c 'import glob, site, sys
+for s in site.getsitepackages() + [site.getusersitepackages()] + sys.path:
+    print("\n".join(sorted(glob.glob(s + "/nvidia/*/lib"))))' 2>/dev/null | sed '/^$/d'
+  fi
+}
+sources=""
+search=""
+for library in libcublas.so.13 libcublasLt.so.13 libnccl.so.2; do
+  found=$(library_folders | while IFS= read -r folder; do
+    if [ -e "$folder/$library" ]; then echo "$folder"; break; fi
+  done)
+  sources+="${sources:+, }$library from ${found:-nowhere}"
+  if [ -n "$found" ] && [[ ":$search:" != *":$found:"* ]]; then search+="${search:+:}$found"; fi
+done
+echo "libraries: $sources"
+own=$(dirname "$bin")/lib
+with_libraries() {
+  local path=$search
+  if [ -d "$own" ]; then path=$own${path:+:$path}; fi
+  env LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+}
+
+mkdir -p "$out" || die "cannot make $out" 74
+out=$(cd "$out" && pwd)
+rm -f "$out"/*.json "$out"/*.log "$out/result.txt"
+
+# Built again where the packed program does not start.
+starts() { with_libraries "$bin/anabranch" --version >"$out/version.log" 2>&1; }
+if ! starts; then
+  echo "the program does not start: $(head -n 1 "$out/version.log")"
+  [ -f "$root/source.tar.gz" ] || die "and there is no source to build it from" 69
+  for tool in cmake ninja g++ nvcc; do
+    command -v "$tool" >/dev/null || die "and it cannot be built again: $tool is not installed" 69
+  done
+  mkdir -p "$root/source" && tar -xzf "$root/source.tar.gz" -C "$root/source" || die "cannot unpack the source" 74
+  (cd "$root/source" && cmake --preset cuda && cmake --build --preset cuda) >"$out/build.log" 2>&1 ||
+    die "and building it again failed: see $out/build.log" 69
+  bin=$root/source/build/cuda own=/nowhere seconds=$((seconds + SECONDS))
+  starts || die "built again it does not start: $(head -n 1 "$out/version.log")" 69
+fi
+
+with_libraries "$bin/anabranch" doctor --dir "$out" >"$out/doctor.log" 2>&1 || true
+gpu=$(sed -nE 's/.* gpu 0: ([^,]*),.*/\1/p' "$out/doctor.log")
+[ -n "$gpu" ] || die "no GPU: $(sed -nE 's/.* gpus: none: //p; s/.*(anabranch: note: )/\1/p' "$out/doctor.log" | head -n 1)" 69
+# Dense bf16 FLOP per second that the vendor states.
+case "$gpu" in
+  *H100*PCIe*) peak=756e12 ;;
+  *H100* | *H200*) peak=989e12 ;;
+  *A100*) peak=312e12 ;;
+  *) peak= ;;
+esac
+echo "GPU: $gpu${peak:+, stated peak $peak FLOP/s}"
+
+# Results: a line of the table and a member of the JSON each.
+json=() table=() failed=0
+result() {
+  local name=$1 state=$2 what=$3 more=${4:-}
+  table+=("$(printf '%-10s  %-7s  %s' "$name" "$state" "$what")")
+  json+=("{\"part\": \"$name\", \"state\": \"$state\", \"what\": $(quoted "$what")${more:+, \"figures\": $more}}")
+  if [ "$state" = FAILED ]; then failed=1; fi
+  echo "${table[-1]}"
+}
+# Runs a command for at most $1 seconds, or what is left; its output goes to $2.log.
+limited() {
+  local most=$1 name=$2
+  shift 2
+  if [ "$(left)" -lt "$most" ]; then most=$(left); fi
+  if [ "$most" -le 0 ]; then echo "no time was left" >"$out/$name.log"; return 124; fi
+  with_libraries timeout --signal=TERM --kill-after=5 "$most" "$@" >"$out/$name.log" 2>&1
+}
+why() { if [ "$1" = 124 ]; then echo "out of time"; else echo "ended $1: $(grep . "$out/$2.log" | tail -n 1)"; fi; }
+wants() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
+
+check_ops() {
+  local code=0 tests=$bin/core_cuda_tests
+  [ -x "$tests" ] || { result ops skipped "no core_cuda_tests"; return; }
+  limited 150 ops "$tests" --gtest_brief=1 || code=$?
+  local passed
+  passed=$(sed -nE 's/.*\[  PASSED  \] ([0-9]+) tests?\..*/\1/p' "$out/ops.log")
+  if [ "$code" = 0 ]; then
+    result ops passed "$passed tests" "{\"tests\": ${passed:-0}}"
+  else
+    result ops FAILED "$(why "$code" ops); $(grep -c '^\[  FAILED  \]' "$out/ops.log") lines of failures"
+  fi
+}
+
+# A number of bench step's JSON.
+number() { sed -nE "s/^ *\"$2\": ([-0-9.e+]+),?$/\1/p" "$1" | head -n 1; }
+
+check_models() {
+  local line name config sets set code speed flops mfu options
+  for line in "${models[@]}"; do
+    read -r name config sets <<<"$line"
+    [ -f "$configs/$config" ] || { result "$name" skipped "no configs/$config"; continue; }
+    options=()
+    for set in $sets; do options+=(--set "$set"); done
+    code=0
+    limited 60 "$name" "$bin/anabranch" bench step "$configs/$config" "${options[@]}" --set device=cuda --steps 10 \
+      --json || code=$?
+    if grep -q 'does not run on GPUs yet' "$out/$name.log"; then
+      result "$name" skipped "does not run on GPUs yet"
+    elif [ "$code" != 0 ]; then
+      result "$name" FAILED "$(why "$code" "$name")"
+    else
+      sed -n '/^{/,/^}/p' "$out/$name.log" >"$out/$name.json"
+      speed=$(number "$out/$name.json" tokens_per_second) flops=$(number "$out/$name.json" flop_per_second)
+      mfu=$([ -z "$peak" ] || awk -v f="$flops" -v p="$peak" 'BEGIN {printf "%.3f", f / p}')
+      result "$name" passed "$(awk -v s="$speed" 'BEGIN {printf "%.0f tokens/s", s}')${mfu:+, MFU $mfu}" \
+        "$(cat "$out/$name.json")"
+    fi
+  done
+}
+
+check_kernels() {
+  local code=0
+  [ -x "$bin/kernel_bench" ] || { result kernels skipped "no kernel_bench in this build"; return; }
+  limited 90 kernels "$bin/kernel_bench" --json || code=$?
+  if [ "$code" != 0 ]; then
+    result kernels FAILED "$(why "$code" kernels)"
+  else
+    result kernels passed "see kernels.log" "$(sed -n '/^[[{]/,/^[]}]/p' "$out/kernels.log")"
+  fi
+}
+
+check_train() {
+  local code=0 data=$root/data
+  [ -f "$data/dataset.json" ] || { result train skipped "no token shard: pack.sh makes one"; return; }
+  rm -rf "$out/run"
+  limited 60 train "$bin/anabranch" train "$configs/gpt2-2core.yaml" --set "data.path=$data" --set "run.dir=$out/run" \
+    --set train.steps=50 --set optim.warmup_steps=10 --set train.log_every=10 --set train.precision=bf16 \
+    --set device=cuda --set metrics.listen=off || code=$?
+  if grep -q 'does not run on GPUs yet' "$out/train.log"; then
+    result train skipped "does not run on GPUs yet"
+  elif [ "$code" != 0 ]; then
+    result train FAILED "$(why "$code" train)"
+  else
+    result train passed "loss $(sed -nE 's/.*"type":"step".*"loss":([0-9.]+).*/\1/p' "$out/run/metrics.jsonl" |
+      sed -n '1p;$p' | tr '\n' ' ')at the first and last step"
+  fi
+}
+
+check_sanitizer() {
+  local code=0 tool
+  tool=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
+  [ -n "$tool" ] || { result sanitizer skipped "compute-sanitizer is not installed"; return; }
+  [ -x "$bin/core_cuda_tests" ] || { result sanitizer skipped "no core_cuda_tests"; return; }
+  limited 150 sanitizer "$tool" --tool memcheck --error-exitcode 9 "$bin/core_cuda_tests" --gtest_brief=1 || code=$?
+  if [ "$code" = 0 ]; then
+    result sanitizer passed "no invalid access"
+  else
+    result sanitizer FAILED "$(why "$code" sanitizer)"
+  fi
+}
+
+for part in "${parts[@]}"; do
+  if wants "$part"; then "check_$part"; else result "$part" skipped "not asked for"; fi
+done
+
+{
+  echo "{\"gpu\": $(quoted "$gpu"), \"build\": $(quoted "$(cat "$out/version.log")"), \"libraries\": $(quoted "$sources"),"
+  echo " \"peak_flop_per_second\": ${peak:-null}, \"seconds\": $SECONDS,"
+  echo " \"doctor\": $(quoted "$(sed 's/^ *//' "$out/doctor.log" | tr '\n' ';')"),"
+  echo " \"results\": ["
+  for i in "${!json[@]}"; do printf '%s%s\n' "${json[i]}" "$([ "$i" = $((${#json[@]} - 1)) ] || echo ,)"; done
+  echo "]}"
+} >"$out/result.json"
+{
+  echo "$gpu; $(head -n 1 "$out/version.log"); $SECONDS s"
+  printf '%s\n' "${table[@]}"
+} >"$out/result.txt"
+echo "written: $out/result.json, $out/result.txt"
+exit "$failed"

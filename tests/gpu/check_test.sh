@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Checks check.sh without a GPU, on a folder as pack.sh makes it whose programs only say what real ones would: what
+# passes, fails and is skipped is told as such, in a table and as JSON, and without a GPU it ends at once.
+set -euo pipefail
+cd "$(dirname "$0")"
+temp=$(mktemp -d)
+trap 'rm -r "$temp"' EXIT
+pack=$temp/pack bin=$temp/pack/program/bin out=$temp/out
+mkdir -p "$bin" "$temp/driver" "$pack/configs"
+cp check.sh "$pack/"
+touch "$pack/program.tar.gz" "$temp/driver/libcuda.so.1"
+cp ../../configs/*.yaml "$pack/configs/"
+cat >"$bin/anabranch" <<'PROGRAM'
+#!/usr/bin/env bash
+case "$* " in
+  --version*) echo 'anabranch of "today"' ;;
+  doctor*) [ -n "${NO_GPU:-}" ] && echo '  ok    gpus: none: CUDA finds no GPU: none is here' && exit
+    echo '  ok    gpu 0: NVIDIA H200, 139 GiB, NVLink yes' ;;
+  *moep*) echo 'anabranch: error: device is cuda, but this configuration does not run on GPUs yet' >&2; exit 78 ;;
+  *kappa=false*) echo 'anabranch: error: out of memory' >&2; exit 70 ;;
+  bench*) printf 'a note\n{\n  "ranks": 1,\n  "tokens_per_second": 450000.4,\n  "flop_per_second": 4.945e+14\n}\n' ;;
+esac
+PROGRAM
+printf '#!/usr/bin/env bash\necho "[  PASSED  ] 12 tests."\n' >"$bin/core_cuda_tests"
+chmod +x "$bin"/*
+
+bad=0
+expect() {  # TEXT FILE
+  grep -qF -- "$1" "$2" || { echo "check_test: \"$1\" is not in $(basename "$2"): $(cat "$2")"; bad=1; }
+}
+# Runs check.sh with words; it must end with $1.
+run() {
+  local want=$1 code=0
+  shift
+  env LD_LIBRARY_PATH="$temp/driver" "$@" >"$temp/said" 2>&1 || code=$?
+  [ "$code" = "$want" ] || { echo "check_test: ended with $code, not $want: $(cat "$temp/said")"; bad=1; }
+}
+
+run 1 "$pack/check.sh" --out "$out" --only ops,models
+expect 'ops         passed   12 tests' "$out/result.txt"
+expect 'gpt2-124m   passed   450000 tokens/s, MFU 0.500' "$out/result.txt"
+expect 'swiglu-8    FAILED   ended 70: anabranch: error: out of memory' "$out/result.txt"
+expect 'moep-msit   skipped  does not run on GPUs yet' "$out/result.txt"
+expect 'sanitizer   skipped  not asked for' "$out/result.txt"
+expect '"build": "anabranch of \"today\""' "$out/result.json"
+expect '"tokens_per_second": 450000.4' "$out/result.json"
+if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >/dev/null || bad=1; fi
+
+run 69 env NO_GPU=1 "$pack/check.sh" --out "$out"
+expect 'check: no GPU: CUDA finds no GPU: none is here' "$temp/said"
+run 64 "$pack/check.sh" --only nothing
+if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+  run 69 env LD_LIBRARY_PATH= "$pack/check.sh" --out "$out"
+  expect 'check: no GPU: the driver' "$temp/said"
+fi
+exit "$bad"
