@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -153,6 +154,15 @@ Config config_of(const TrainWish& wish) {
   return config;
 }
 
+// What each checkpoint says of how it came about.
+std::map<std::string, std::string> facts_of(const Config& config, const RankProcess& process) {
+  return {{"config", dump_config(config)},
+          {"build", joined(build_lines())},
+          {"ranks", std::to_string(process.context().size)},
+          {"threads", std::to_string(process.context().threads)},
+          {"device", process.devices().hardware()}};
+}
+
 int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   Config config = config_of(wish);
   check_ranks(config, process.world().size());
@@ -187,14 +197,10 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
                stop,
                {&log_sink}};
   job.give_up = [](int code) { _exit(code); };
-  job.facts = {{"config", dump_config(config)},
-               {"build", joined(build_lines())},
-               {"ranks", std::to_string(process.world().size())},
-               {"threads", std::to_string(process.context().threads)},
-               {"device", process.devices().hardware()}};
+  job.facts = facts_of(config, process);
 
   const std::unique_ptr<GpuSampler> gpu = process.sample_gpu();
-  job.gpu = gpu.get();
+  if (gpu) job.gpu = [&gpu] { return gpu->latest(); };
 
   std::optional<Telemetry> telemetry;
   std::optional<RunDisplay> display;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/base/range.h"
-#include "monitoring/gpu_sampler.h"
 #include "monitoring/process.h"
 #include "runtime/control.h"
 #include "runtime/evaluator.h"
@@ -195,8 +194,8 @@ void Trainer::compare_ranks(StepReport& report, double data_seconds, double comm
                            static_cast<double>(resident_bytes()),
                            static_cast<double>(state_.optimizer().rejected())};
   const auto own = std::ssize(mine);
-  if (job_.gpu != nullptr) {
-    const GpuReading gpu = job_.gpu->latest();
+  if (job_.gpu) {
+    const GpuReading gpu = job_.gpu();
     mine.insert(mine.end(), gpu.begin(), gpu.end());
   }
   const std::vector<Spread> spreads = spread(job_.world, mine);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "monitoring/gpu_metrics.h"
 #include "parallel/comm/group.h"
 #include "parallel/rank_context.h"
 #include "runtime/config/config.h"
@@ -17,8 +18,6 @@
 #include "runtime/stop_request.h"
 
 namespace anabranch {
-
-class GpuSampler;
 
 // Everything a run needs from outside. References must outlive train().
 struct TrainJob {
@@ -31,7 +30,8 @@ struct TrainJob {
   RunDirectory& directory;
   StopRequest& stop;
   std::vector<ReportSink*> sinks;
-  const GpuSampler* gpu = nullptr;      // of this rank's; on all ranks or none
+  // What is known of this rank's GPU now; on all ranks or none.
+  std::function<GpuReading()> gpu = {};
   std::function<void()> on_start = {};  // once the run is accepted: data and checkpoint fit
   // Ends this process with an exit code, at once, from any thread: for a rank that hangs.
   std::function<void(int)> give_up = {};

@@ -57,6 +57,26 @@ TEST(Trainer, LossesDoNotDependOnTheNumberOfRanks) {
   }
 }
 
+TEST(Trainer, FiguresOfGpusAreThoseOfAllRanks) {
+  const TrainingFolder folder;
+  const auto gpu = [](int rank) {
+    GpuReading reading = unknown_gpu();
+    reading[0] = 0.25 * (1 + rank);
+    reading[kGpuSpreads] = 100 * rank;
+    return reading;
+  };
+  const Training run = run_training(folder.config("gpus", 2), {.ranks = 3, .gpu = gpu});
+  for (const auto& reports : run.steps) {
+    ASSERT_EQ(reports.back().gpu.size(), kGpuFigures);
+    EXPECT_EQ(reports.back().gpu[0].min, 0.25);
+    EXPECT_EQ(reports.back().gpu[0].median, 0.5);
+    EXPECT_EQ(reports.back().gpu[0].max, 0.75);
+    EXPECT_EQ(reports.back().gpu[kGpuSpreads].sum, 300);
+    EXPECT_TRUE(std::isnan(reports.back().gpu[1].max));
+  }
+  EXPECT_TRUE(run_training(folder.config("none", 2)).steps[0].back().gpu.empty());
+}
+
 TEST(Trainer, LossesDoNotDependOnMicroBatches) {
   const TrainingFolder folder;
   for (const double dropout : {0.0, 0.2}) {

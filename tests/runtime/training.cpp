@@ -111,11 +111,12 @@ Training run_training(const Config& config, const TrainingOptions& options) {
     StopRequest stop;
     Recorder recorder(training, world.rank(), options, stop);
     const Placed placed(world, config, options.hosts);
-    const TrainJob job{placed.config,  {{"config", dump_config(config)}},
-                       options.resume, options.profile,
-                       context,        placed.group(world),
-                       directory,      stop,
-                       {&recorder}};
+    TrainJob job{placed.config,  {{"config", dump_config(config)}},
+                 options.resume, options.profile,
+                 context,        placed.group(world),
+                 directory,      stop,
+                 {&recorder}};
+    if (options.gpu) job.gpu = [&] { return options.gpu(world.rank()); };
     training.codes[static_cast<size_t>(world.rank())] = train(job);
     if (world.rank() == 0) training.trace_bytes = trace.json(0).size();
   });

@@ -51,6 +51,8 @@ struct TrainingOptions {
   std::function<void(int rank, int64_t step, StopRequest& stop)> after_step = {};
   // Where tensors are.
   Device device = {};
+  // What a rank knows of its GPU; none: it computes on the processor.
+  std::function<GpuReading(int rank)> gpu = {};
   // By rank, where it runs, as its plan is told; empty: on one host, in order.
   std::vector<std::string> hosts = {};
   // Filled as the run goes on, for runs that throw.
