@@ -29,7 +29,7 @@ TEST_F(SimJob, GpusAreDescribed) {
   EXPECT_EQ(sight.runtime, 13000);
   cuda_sim::options().devices = 0;
   EXPECT_THAT(see_gpus().gpus, IsEmpty());
-  EXPECT_THAT(see_gpus().why_none, HasSubstr("CUDA finds no GPU: cudaErrorNoDevice"));
+  EXPECT_THAT(see_gpus().why_none, HasSubstr("CUDA finds no GPU: "));
 }
 
 // Each rank's tensors are on the GPU of its local rank, beside the others'.

@@ -24,9 +24,11 @@ run() {
 # Whole: nothing is undefined, code for every architecture is in it, and the CPU's part needs none of its libraries.
 loads=$(ldd -r "$part" 2>&1)
 if grep -E 'undefined symbol|not found' <<<"$loads"; then fault "$part does not load"; fi
-if ldd "$program" "$folder/libanabranch_cpu.so" | grep -E 'cuda|cublas|nccl'; then
+if ldd "$program" "$folder/libanabranch_cpu.so" | grep -E 'lib(cuda|cudart|cublas|cublasLt|nccl)\.'; then
   fault "processes on the processor load CUDA's libraries"
 fi
+sections=$(readelf --sections --wide "$part")
+[[ $sections == *.nv_fatbin* ]] || fault "no kernels are in $part"
 if command -v cuobjdump >/dev/null; then
   kernels=$(cuobjdump --list-elf --list-ptx "$part")
   for code in sm_80.cubin sm_90.cubin sm_90.ptx; do

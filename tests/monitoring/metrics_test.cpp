@@ -107,10 +107,10 @@ TEST(Metrics, OfGpusAreListedForTheirReaders) {
   std::ifstream in(AB_SOURCE_DIR "/monitoring/README.md");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   for (const MetricSpec& spec : kGpuMetrics) {
-    EXPECT_THAT(text, HasSubstr("`" + std::string(spec.name) + "`"));
+    EXPECT_THAT(text, HasSubstr(join("`", spec.name, "`")));
   }
   for (const char* cause : kThrottleCauses) {
-    EXPECT_THAT(text, HasSubstr("`" + std::string(cause) + "`"));
+    EXPECT_THAT(text, HasSubstr(join("`", cause, "`")));
   }
 }
 

@@ -82,7 +82,7 @@ TEST(DeviceChoice, OneVisibleGpuIsTakenAndOthersHiddenAreNamed) {
   const auto plans = choose(kAuto, {"a", "a"}, {sees({"a0"}), sees({"a1"})});
   EXPECT_THAT(indices(plans), ElementsAre(0, 0));
   EXPECT_THAT(plans[0].warnings,
-              ElementsAre(HasSubstr("ranks 0 and 1 of a see one GPU of 2: GPUs that are hidden")));
+              ElementsAre(HasSubstr("ranks 0, 1 of a see one GPU of 2: GPUs that are hidden")));
   const auto one = choose(kAuto, {"a", "a"}, {sees({"a0", "a1"}), sees({"a1"})});
   EXPECT_THAT(one[0].warnings, ElementsAre(HasSubstr("rank 1 of a sees one GPU of 2")));
   // Alone on a host there is nobody to hide from.
@@ -91,9 +91,8 @@ TEST(DeviceChoice, OneVisibleGpuIsTakenAndOthersHiddenAreNamed) {
 
 TEST(DeviceChoice, ASharedGpuIsNamedOnce) {
   const auto plans = choose(kAuto, {"a", "a", "a"}, {sees({"g"}), sees({"g"}), sees({"g"})});
-  EXPECT_THAT(
-      plans[0].warnings,
-      ElementsAre(HasSubstr("ranks 0, 1 and 2 of a compute on one GPU, NVIDIA H200 GPU-g")));
+  EXPECT_THAT(plans[0].warnings,
+              ElementsAre(HasSubstr("ranks 0, 1, 2 of a compute on one GPU, NVIDIA H200 GPU-g")));
   // By what it is, not by its number.
   const auto crossed = choose(kAuto, {"a", "a"}, {sees({"p", "q"}), sees({"q", "p"})});
   EXPECT_THAT(indices(crossed), ElementsAre(0, 1));

@@ -205,7 +205,8 @@ TEST(RankPlan, LossesDoNotDependOnThePlacement) {
 }
 
 TEST(RankPlan, TableAndDocumentSayTheSame) {
-  const RankPlan plan = planned({"h1", "h2", "h1", "h2"}, "2");
+  RankPlan plan = planned({"h1", "h2", "h1", "h2"}, "2");
+  plan.devices.why = "auto: none is here";
   const std::string table = plan_table(plan);
   EXPECT_THAT(table, HasSubstr("  ranks    4 on 2 hosts: h1 2, h2 2\n"));
   EXPECT_THAT(table, HasSubstr("  order    ranks of a host are made neighbours, launched ones are "
@@ -213,8 +214,20 @@ TEST(RankPlan, TableAndDocumentSayTheSame) {
   EXPECT_THAT(table, HasSubstr("  threads  2 a rank\n"));
   EXPECT_THAT(table, HasSubstr("  mesh     data 2 x model 2, pools on 1 rank\n"));
   EXPECT_THAT(table, HasSubstr("  model    2, as parallel.model says, 1 GiB for each of 2 ranks"));
+  EXPECT_THAT(table, HasSubstr("  device   cpu, auto: none is here\n"));
+  RankPlan on_gpus = plan;
+  on_gpus.devices.why = "as device says";
+  on_gpus.devices.of_rank = {"A100 GPU-1", "H200 GPU-2", "A100 GPU-3", "A100 GPU-4"};
+  on_gpus.devices.warnings = {"something is shared"};
+  EXPECT_THAT(plan_table(on_gpus), HasSubstr("  device   cuda, as device says; 3 A100, 1 H200; "
+                                             "something is shared\n"));
+  const auto device = nlohmann::json::parse(rank_plan_json(on_gpus)).at("device");
+  EXPECT_EQ(device.at("kind"), "cuda");
+  EXPECT_EQ(device.at("of_rank").at(1), "H200 GPU-2");
+  EXPECT_EQ(device.at("warnings").at(0), "something is shared");
   const auto json = nlohmann::json::parse(rank_plan_json(plan));
   EXPECT_EQ(json.at("ranks"), 4);
+  EXPECT_EQ(json.at("device").at("kind"), "cpu");
   EXPECT_EQ(json.at("hosts").at(1).at("name"), "h2");
   EXPECT_EQ(json.at("order"), (std::vector<int>{0, 2, 1, 3}));
   EXPECT_EQ(json.at("model"), 2);
