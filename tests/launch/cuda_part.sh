@@ -42,6 +42,7 @@ cc -shared -o "$temp/driver/libcuda.so.1" -x c /dev/null
 run env LD_LIBRARY_PATH="$temp/driver" "$program" doctor --dir "$temp"
 grep -q ', with CUDA' <<<"$out" || fault "with a driver the part with CUDA is not loaded: $out$err"
 grep -q 'gpus: none: CUDA finds no GPU: cudaError' <<<"$out" || fault "no reason why there is no GPU: $out"
+grep -qE 'metrics port: .*(is free|in use)' <<<"$out" || fault "with CUDA loaded the metrics' server does not start: $out"
 run env LD_LIBRARY_PATH="$temp/driver" "$program" config keys
 [ "$code" = 0 ] && [ "$err" = "" ] || fault "config keys with a driver: $code $err"
 

@@ -2,6 +2,7 @@
  *
  *   FAKE_NVML  "no driver": does not start
  *              "nothing": no figure is supported
+ *              "rising": it is busier each time it is asked
  *              otherwise: how many critical errors have happened; each is told once
  *
  * Built twice: as a library of today, and with OLD as one that lacks most functions. */
@@ -30,7 +31,8 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* pci, void** device) {
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(void* device, unsigned rates[2]) {
-  rates[0] = 93;
+  static unsigned asked;
+  rates[0] = is("rising") ? ++asked : 93;
   rates[1] = 41;
   return answer(device);
 }
