@@ -80,6 +80,7 @@ std::vector<std::vector<size_t>> by_host(const std::vector<Offer>& offers) {
 
 std::string rank_list(const std::vector<size_t>& ranks) {
   std::vector<std::string> words;
+  words.reserve(ranks.size());
   for (const size_t r : ranks) words.push_back(std::to_string(r));
   return (ranks.size() == 1 ? "rank " : "ranks ") + word_list(words);
 }

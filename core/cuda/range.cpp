@@ -10,7 +10,7 @@ namespace {
 
 // Null unless a tool watches this process.
 nvtxDomainHandle_t domain() {
-  static const nvtxDomainHandle_t ours = nvtxDomainCreateA("anabranch");
+  static auto* const ours = nvtxDomainCreateA("anabranch");
   return ours;
 }
 

@@ -12,7 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 constexpr DeviceWish kAuto{DeviceChoice::kAuto, true};
 constexpr DeviceWish kCuda{DeviceChoice::kCuda, true};
