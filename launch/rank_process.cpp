@@ -12,6 +12,8 @@
 #include "core/base/parallel_for.h"
 #include "launch/cuda_part.h"
 #include "monitoring/gpu_sampler.h"
+#include "parallel/comm/device_group.h"
+#include "parallel/comm/nccl_environment.h"
 #include "runtime/memory_need.h"
 
 namespace anabranch {
@@ -76,6 +78,17 @@ void RankProcess::take_device(const DeviceWish& wish) {
   if (devices_.mine == context_.device) return;
   context_.device = devices_.mine;
   context_.pool = std::make_shared<Pool>(context_.device);
+  if (world_->size() == 1) return;
+  const std::vector<NcclVariable> variables = set_nccl_environment(true, "");
+  if (first()) {
+    std::string text;
+    for (const NcclVariable& v : variables) {
+      text += join(text.empty() ? ": " : ", ", v.name, "=", v.value, " (", v.origin, ")");
+    }
+    std::cerr << join("anabranch: NCCL ", nccl_version(), text, "\n");
+  }
+  world_ = device_group(std::move(world_), context_.device);
+  world_->set_trace(&trace_);
 }
 
 const Gpu& RankProcess::gpu() const {

@@ -44,7 +44,7 @@ Config bench_config(const BenchModel& model, RankProcess& process) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
   }
-  process.take_device(device_wish(config));
+  process.take_device(device_wish(config, process.world().size()));
   return config;
 }
 

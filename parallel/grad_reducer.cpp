@@ -1,25 +1,13 @@
 #include "parallel/grad_reducer.h"
 
-#include <chrono>
 #include <utility>
 
-#include "core/base/build.h"
 #include "core/base/error.h"
-#include "core/base/parallel_for.h"
+#include "core/tensor/convert.h"
 #include "parallel/lanes.h"
 
 namespace anabranch {
 namespace {
-
-constexpr int64_t kGrain = 1 << 16;
-
-AB_CLONES void round_to_wire(Bf16* to, const float* from, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = Bf16(from[i]);
-}
-
-AB_CLONES void widen(float* to, const Bf16* from, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-}
 
 bool in_lanes(const Bucket& b) { return b.lanes.dim(0) > 1; }
 
@@ -83,15 +71,19 @@ void GradReducer::finish() {
   for (const FlatStore::Entry& e : store_.entries()) settle(*e.param);
   for (Flight& flight : flights_) flight.waiting = 0;
   for (const ReduceGroup reduce : {ReduceGroup::kAll, ReduceGroup::kData}) start_ready(reduce);
-  times_ = {};
-  using Clock = std::chrono::steady_clock;
   for (size_t b = 0; b < flights_.size(); ++b) {
-    const auto begin = Clock::now();
     flights_[b].work.wait();
-    times_.waited += std::chrono::duration<double>(Clock::now() - begin).count();
-    times_.seconds += flights_[b].work.seconds();
     land(b);
   }
+}
+
+ReduceTimes GradReducer::times() const {
+  ReduceTimes times;
+  for (const Flight& flight : flights_) {
+    times.seconds += flight.work.seconds();
+    times.waited += flight.work.held_up();
+  }
+  return times;
 }
 
 void GradReducer::gather(int bucket) {
@@ -128,11 +120,7 @@ void GradReducer::start(size_t bucket) {
   flight.wire = b.grad;
   if (wire_ == DType::kBF16 && b.grad.dtype() == DType::kF32 && group.size() > 1) {
     flight.wire = b.grad.like(b.grad.shape(), DType::kBF16, "gradients on the wire");
-    const float* from = b.grad.data<float>();
-    Bf16* to = flight.wire.data<Bf16>();
-    parallel_for(b.count, kGrain, [&](int64_t begin, int64_t end) {
-      round_to_wire(to + begin, from + begin, end - begin);
-    });
+    convert(flight.wire, b.grad);
   }
   flight.work = b.sharded() ? group.reduce_scatter_parts_sum(flight.wire, b.begins)
                             : group.all_reduce_sum(flight.wire);
@@ -141,13 +129,10 @@ void GradReducer::start(size_t bucket) {
 void GradReducer::land(size_t bucket) {
   const Bucket& b = store_.buckets()[bucket];
   if (in_lanes(b)) return add_lanes(b.lanes);
-  Tensor grad = b.grad;
   const Tensor wire = std::exchange(flights_[bucket].wire, {});
-  if (wire.dtype() == grad.dtype()) return;
-  const Bf16* from = wire.data<Bf16>() + b.own.begin;
-  float* to = grad.data<float>() + b.own.begin;
-  parallel_for(b.own.count, kGrain,
-               [&](int64_t begin, int64_t end) { widen(to + begin, from + begin, end - begin); });
+  if (wire.dtype() == b.grad.dtype()) return;
+  Tensor own = b.grad.view(b.own.begin, {b.own.count});
+  convert(own, wire.view(b.own.begin, {b.own.count}));
 }
 
 }  // namespace anabranch

@@ -29,8 +29,8 @@ namespace anabranch {
 
 // How well one step's reduction was hidden behind its backward.
 struct ReduceTimes {
-  double seconds = 0;  // that the communication thread was busy with it, waiting for peers included
-  double waited = 0;   // that finish() waited for it
+  double seconds = 0;  // that it took, waiting for peers included
+  double waited = 0;   // that finish() waited for it, or the GPU did
 
   // The part of the reduction that the step did not wait for; 1 if there was nothing to do.
   [[nodiscard]] double hidden() const {
@@ -63,8 +63,8 @@ class GradReducer {
   // Waits until all values that were started have come.
   void finish_gather();
 
-  // Of the last finish().
-  [[nodiscard]] const ReduceTimes& times() const { return times_; }
+  // Of the last finish(), as far as it is done: on a GPU, once its results are on the host.
+  [[nodiscard]] ReduceTimes times() const;
 
   // Buckets started since arm().
   [[nodiscard]] int started() const { return static_cast<int>(next_[0] + next_[1]); }
@@ -97,7 +97,6 @@ class GradReducer {
   std::vector<Arrival> arrivals_;
   std::vector<bool> ready_;                         // by entry
   std::unordered_map<const Param*, size_t> entry_;  // never iterated
-  ReduceTimes times_;
 };
 
 }  // namespace anabranch

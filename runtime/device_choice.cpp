@@ -8,6 +8,8 @@
 #include "core/base/error.h"
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
+#include "runtime/config/validate_deterministic.h"
+#include "runtime/config/validate_parallel.h"
 
 namespace anabranch {
 namespace {
@@ -146,9 +148,18 @@ void warn_of_hidden(const std::vector<Offer>& offers, std::vector<std::string>& 
 
 }  // namespace
 
-bool runs_on_gpu(const Config& /*config*/) { return false; }
+bool runs_on_gpu(const Config& config, int ranks) {
+  if (is_of_any_layout(config)) return false;
+  const ModelType type = config.model.type;
+  const bool routed = type == ModelType::kKappaMoe || type == ModelType::kMoepMsit;
+  if (ranks == 1 || !routed) return true;
+  return config.parallel.model.value == 1 &&
+         pool_sequences(config.model) <= config.train.micro_batch;
+}
 
-DeviceWish device_wish(const Config& config) { return {config.device, runs_on_gpu(config)}; }
+DeviceWish device_wish(const Config& config, int ranks) {
+  return {config.device, runs_on_gpu(config, ranks)};
+}
 
 std::string DevicePlan::text() const {
   return of_rank.empty() ? "cpu, " + why : "cuda, " + why + "; " + hardware();

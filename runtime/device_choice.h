@@ -14,16 +14,18 @@
 
 namespace anabranch {
 
-// Whether all that a run of this configuration does can be done on a GPU. The one place that says
-// so: until it is true, `auto` is the processor and `cuda` is refused.
-bool runs_on_gpu(const Config& config);
+// Whether all that a run of this configuration on so many ranks does can be done on GPUs. The one
+// place that says so: where it is false, `auto` is the processor and `cuda` is refused. What runs
+// on CPUs alone: train.deterministic: layout, experts spread over ranks, and pools of several
+// ranks.
+bool runs_on_gpu(const Config& config, int ranks);
 
 struct DeviceWish {
   DeviceChoice asked = DeviceChoice::kAuto;
   bool able = false;  // whether the work runs on GPUs
 };
 
-DeviceWish device_wish(const Config& config);
+DeviceWish device_wish(const Config& config, int ranks);
 
 struct DevicePlan {
   Device mine;  // this rank's; all below is equal on all ranks

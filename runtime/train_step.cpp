@@ -116,6 +116,7 @@ void TrainStep::reduce() {
   if (lanes > 1) sum_lanes(losses_, mesh_.all());
   state_.optimizer().squares(squares_);
   seen_ = figures_.on_host();
+  mesh_.all().check();  // after an abort streams run on, over what nobody sent
   state_.optimizer().count_rejected();
   measures_.collect(seen_.view(lanes + squares_.count(), measured_.shape()).span<double>());
   const std::span<double> sums = measures_.sums();

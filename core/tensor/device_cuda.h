@@ -1,5 +1,5 @@
-// Memory and streams of a GPU, by the CUDA runtime; for core/tensor alone. Each throws Error with
-// CUDA's reason if the runtime refuses, but those that free.
+// Memory and streams of a GPU, by the CUDA runtime; for core/tensor and parallel/comm alone. Each
+// throws Error with CUDA's reason if the runtime refuses, but those that free.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Memory from the system, by device; only the pool asks.
+// Memory from the system, by device, which only the pool asks for, and copies.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-Error hung(const WorkState& work, double seconds) {
+Error hung(const HostWork& work, double seconds) {
   return {Fault::kPeer,
           join(work.text, " on ", work.comm->who, " did not move for ", seconds,
                " s and its communication thread does not answer; a rank or the network hangs")};
@@ -24,43 +24,46 @@ Error hung(const WorkState& work, double seconds) {
 
 }  // namespace
 
-void Work::wait() const {
-  if (!state_) return;
-  CommState& comm = *state_->comm;
-  std::unique_lock hold(comm.lock);
-  if (state_->done) return;
+void HostWork::wait() {
+  std::unique_lock hold(comm->lock);
+  if (is_done) return;
   const auto begin = Clock::now();
   Patience patience;
-  int64_t moves = comm.moves;
-  while (!state_->done && !comm.failure) {
-    if (comm.deadline <= 0) {
-      comm.changed.wait(hold);
+  int64_t moves = comm->moves;
+  while (!is_done && !comm->failure) {
+    if (comm->deadline <= 0) {
+      comm->changed.wait(hold);
       continue;
     }
     // The communication thread keeps the deadline itself and knows more; this is for when it hangs.
-    const double grace = 1.25 * comm.deadline + 2;
-    comm.changed.wait_for(hold, std::chrono::duration<double>(Patience::kLongestGap / 2));
-    if (moves != comm.moves) {
-      moves = comm.moves;
+    const double grace = 1.25 * comm->deadline + 2;
+    comm->changed.wait_for(hold, std::chrono::duration<double>(Patience::kLongestGap / 2));
+    if (moves != comm->moves) {
+      moves = comm->moves;
       patience.reset();
     }
-    const bool over = patience.tick() >= grace && !state_->done && !comm.failure;
-    if (over) comm.failure = hung(*state_, grace);
+    const bool over = patience.tick() >= grace && !is_done && !comm->failure;
+    if (over) comm->failure = hung(*this, grace);
   }
-  comm.blocked += seconds_between(begin, Clock::now());
-  if (!state_->done) throw Error(*comm.failure);
+  const double waited = seconds_between(begin, Clock::now());
+  blocked += waited;
+  comm->blocked += waited;
+  if (!is_done) throw Error(*comm->failure);
 }
 
-bool Work::done() const {
-  if (!state_) return true;
-  const std::scoped_lock hold(state_->comm->lock);
-  return state_->done;
+bool HostWork::done() {
+  const std::scoped_lock hold(comm->lock);
+  return is_done;
 }
 
-double Work::seconds() const {
-  if (!state_) return 0;
-  const std::scoped_lock hold(state_->comm->lock);
-  return state_->seconds;
+double HostWork::seconds() {
+  const std::scoped_lock hold(comm->lock);
+  return took;
+}
+
+double HostWork::held_up() {
+  const std::scoped_lock hold(comm->lock);
+  return blocked;
 }
 
 CommThread::CommThread(std::string who) : state_(std::make_shared<CommState>()) {
@@ -78,9 +81,7 @@ CommThread::~CommThread() {
 }
 
 Work CommThread::submit(Job job) {
-  auto work = std::make_shared<WorkState>();
-  work->comm = state_;
-  work->text = job.text;
+  auto work = std::make_shared<HostWork>(state_, job.text);
   {
     const std::scoped_lock hold(state_->lock);
     if (state_->failure) throw Error(*state_->failure);
@@ -159,7 +160,7 @@ void CommThread::loop() {
     const bool done = wanted && run(item);
     item.job.run = nullptr;  // lets go of the tensors before anyone hears that it is done
     hold.lock();
-    item.work->done = done;
+    item.work->is_done = done;
     busy_ = false;
     ++state_->moves;
     if (done && item.job.kind) {
@@ -187,16 +188,36 @@ bool CommThread::run(Queued& item) {
     if (!state_->failure) state_->failure = *error;
     return false;
   }
-  item.work->seconds = seconds_between(begin, end);
-  if (!item.job.kind) return true;
-  CommStats::Count& count = stats_.by_kind[static_cast<size_t>(*item.job.kind)];
-  ++count.calls;
-  count.bytes += item.job.bytes;
-  count.seconds += item.work->seconds;
-  if (trace_ != nullptr && trace_->on()) {
-    trace_->add_span(Lane::kComm, name_of(*item.job.kind), begin, end);
-  }
+  item.work->took = seconds_between(begin, end);
+  if (item.job.kind) count(*item.job.kind, item.job.bytes, begin, end);
   return true;
+}
+
+void CommThread::count(CollectiveKind kind, int64_t bytes, Clock::time_point begin,
+                       Clock::time_point end) {
+  CommStats::Count& count = stats_.by_kind[static_cast<size_t>(kind)];
+  ++count.calls;
+  count.bytes += bytes;
+  count.seconds += seconds_between(begin, end);
+  if (trace_ != nullptr && trace_->on()) {
+    trace_->add_span(Lane::kComm, name_of(kind), begin, end);
+  }
+}
+
+void CommThread::note_start(const std::string& text) {
+  const std::scoped_lock hold(state_->lock);
+  ++state_->moves;
+  progress_.started = text;
+  ++progress_.starts;
+}
+
+void CommThread::note_end(const std::string& text, CollectiveKind kind, int64_t bytes,
+                          Clock::time_point begin, Clock::time_point end) {
+  const std::scoped_lock hold(state_->lock);
+  ++state_->moves;
+  progress_.finished = text;
+  ++progress_.finishes;
+  count(kind, bytes, begin, end);
 }
 
 }  // namespace anabranch

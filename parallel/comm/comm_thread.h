@@ -4,6 +4,7 @@
 // the order in which the rank's program started them.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -19,22 +20,31 @@
 
 namespace anabranch {
 
-// What a communication thread shares with the handles of its works, which may outlive it.
+// What a communication thread shares with the handles of its works, which may outlive it, and with
+// the rank's communication stream if it has a GPU.
 struct CommState {
   std::mutex lock;
   std::condition_variable changed;
   std::optional<Error> failure;  // the first; every later work fails with it
   double deadline = 0;           // seconds; 0: none
   int64_t moves = 0;             // counts what a work does: begins, moves data, ends
-  double blocked = 0;            // seconds that callers were held up by Work::wait()
+  double blocked = 0;            // seconds that Work::wait() held up
   std::string who;               // "rank 3 of 8 on h2"
 };
 
-struct WorkState {
+struct HostWork final : WorkState {
+  HostWork(std::shared_ptr<CommState> state, std::string what)
+      : comm(std::move(state)), text(std::move(what)) {}
+
+  void wait() override;
+  bool done() override;
+  double seconds() override;
+  double held_up() override;
+
   std::shared_ptr<CommState> comm;
-  std::string text;   // of the collective
-  bool done = false;  // under comm->lock, as all below; a work that failed never is
-  double seconds = 0;
+  std::string text;      // of the collective
+  bool is_done = false;  // under comm->lock, as all below; a work that failed never is
+  double took = 0, blocked = 0;
 };
 
 class CommThread {
@@ -70,16 +80,27 @@ class CommThread {
   // For jobs that take long: data has moved.
   void moved();
 
+  // For collectives that run elsewhere: one was started; it took from `begin` to `end`.
+  void note_start(const std::string& text);
+  void note_end(const std::string& text, CollectiveKind kind, int64_t bytes,
+                std::chrono::steady_clock::time_point begin,
+                std::chrono::steady_clock::time_point end);
+
   [[nodiscard]] const std::string& who() const { return state_->who; }
+
+  [[nodiscard]] const std::shared_ptr<CommState>& state() const { return state_; }
 
  private:
   struct Queued {
     Job job;
-    std::shared_ptr<WorkState> work;
+    std::shared_ptr<HostWork> work;
   };
 
   void loop();
   bool run(Queued& item);  // whether it was done
+  // Lock held.
+  void count(CollectiveKind kind, int64_t bytes, std::chrono::steady_clock::time_point begin,
+             std::chrono::steady_clock::time_point end);
 
   std::shared_ptr<CommState> state_;
   std::deque<Queued> queue_;  // under state_->lock, as all below

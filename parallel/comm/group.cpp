@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/tensor/memory.h"
 #include "parallel/comm/comm_thread.h"
 
 namespace anabranch {
@@ -128,7 +129,15 @@ Group::Group(int rank, int size, std::shared_ptr<CommThread> thread)
       thread_(std::move(thread)) {}
 
 void Group::leave() {
-  if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its work");
+  if (std::uncaught_exceptions() > exceptions_) {
+    std::string reason = "an exception ended its work";
+    try {
+      thread_->check();
+    } catch (const Error& known) {
+      reason = known.what();
+    }
+    abort(reason);
+  }
   thread_->drain();
 }
 
@@ -238,8 +247,9 @@ void Group::take_segments(const Collective& c, int to, const Collective& source,
     AB_CHECK(sent == wanted.rows, c.text(), ": rank ", from, " sends ", sent, " rows to rank ", to,
              ", which expects ", wanted.rows);
     if (next == source.sends.end()) continue;
-    std::copy_n(source.in.landing() + next->first * row, sent * row,
-                out.landing() + wanted.first * row);
+    memory::copy(out.device(), out.landing() + wanted.first * row,
+                 source.in.landing() + next->first * row, static_cast<size_t>(sent * row),
+                 out.stream());
     ++next;
   }
   const bool more = std::any_of(next, source.sends.end(),
@@ -259,6 +269,10 @@ void Group::set_trace(Trace* trace) {
   if (thread_) thread_->set_trace(trace);
 }
 
+void Group::check() const {
+  if (thread_) thread_->check();
+}
+
 CommStats Group::stats() const { return thread_ ? thread_->stats() : CommStats{}; }
 
 CommProgress Group::progress() const { return thread_ ? thread_->progress() : CommProgress{}; }
@@ -267,6 +281,12 @@ Work Group::start(Collective c) {
   AB_CHECK(thread_ != nullptr, c.text(), " in a group of ", size_,
            " ranks that cannot communicate");
   c.number = started_++;
+  return submit(std::move(c));
+}
+
+Work Group::submit(Collective c) {
+  AB_CHECK(c.in.device().is_cpu() && c.out.device().is_cpu(), c.text(),
+           " of tensors of a GPU in a group of CPUs: device_group() makes one that takes them");
   const auto bytes = static_cast<int64_t>(std::max(c.in.bytes(), c.out.bytes()));
   CommThread::Job job{c.text(), c.kind, bytes, nullptr};
   job.run = [this, c = std::move(c)] { run(c); };

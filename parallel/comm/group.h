@@ -1,4 +1,4 @@
-// A set of ranks that communicate: the one interface over threads and MPI.
+// A set of ranks that communicate: the one interface over threads, MPI and GPUs.
 //
 // Collectives are asynchronous and run in the order in which they were started, on one
 // communication thread per rank that all groups split from one parent share. So every rank starts
@@ -7,6 +7,10 @@
 //
 // Every sum adds the ranks in one order, that of a balanced binary tree, so its bits depend neither
 // on timing nor on the kind of group. A group of one rank copies and has no thread.
+//
+// A device_group() takes tensors of a GPU too: those collectives run on the GPU, on one stream per
+// rank, in the same order. Their sums are NCCL's, in an order and with roundings of bfloat16 that
+// are its own, and a maximum may lose a NaN.
 #pragma once
 
 #include <array>
@@ -69,7 +73,7 @@ struct CommStats {
   };
 
   std::array<Count, kCollectiveKinds> by_kind;
-  double blocked = 0;  // seconds that callers of Work::wait() were held up
+  double blocked = 0;  // seconds that Work::wait() held up its callers, or a GPU's streams
 
   [[nodiscard]] const Count& of(CollectiveKind kind) const {
     return by_kind[static_cast<size_t>(kind)];
@@ -108,8 +112,7 @@ class Group {
   //
   //   whole   of the sum afterwards only this rank's part is of use
   //   begins  [size() + 1]  rank r's part is elements begins[r] to begins[r + 1] - 1 of whole,
-  //   which
-  //                         they cover in rank order
+  //                         which they cover in rank order
   Work all_gather_parts(Tensor whole, std::vector<int64_t> begins);
   Work reduce_scatter_parts_sum(Tensor whole, std::vector<int64_t> begins);
   // x <- the x of rank `root`.
@@ -138,6 +141,10 @@ class Group {
   // MpiWorld::abort(), which ends them.
   virtual void abort(const std::string& reason) = 0;
 
+  // Throws what a wait would if this rank's communication has failed: for whoever has read on the
+  // host what a collective on a GPU brought.
+  void check() const;
+
   // The group of the ranks that gave the same `color`, ordered by `key`, then by rank here.
   virtual std::unique_ptr<Group> split(int color, int key) = 0;
 
@@ -159,11 +166,18 @@ class Group {
 
   [[nodiscard]] const std::shared_ptr<CommThread>& thread() const { return thread_; }
 
+  // For groups made from another: its thread, and a checked collective that it shall run.
+  static std::shared_ptr<CommThread> thread_of(const Group& group) { return group.thread_; }
+
+  static Work start_on(Group& group, Collective c) { return group.start(std::move(c)); }
+
   // Copies what `source`, the all-to-all of rank `from`, sends to rank `to`, whose own is `c`.
   static void take_segments(const Collective& c, int to, const Collective& source, int from);
 
  private:
-  // Runs a checked collective to its end; called on the communication thread.
+  // Starts a checked collective: has the communication thread run() it.
+  virtual Work submit(Collective c);
+  // Runs it to its end; called on the communication thread.
   virtual void run(const Collective& c) = 0;
 
   Work start(Collective c);

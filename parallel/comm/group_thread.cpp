@@ -41,13 +41,24 @@ struct Hub {
   std::condition_variable changed;
   std::optional<Error> failure;
   std::map<ChildKey, std::shared_ptr<Meeting>> children;
+  std::vector<std::weak_ptr<CommThread>> ranks;
 
   void fail(const Error& error) {
+    std::vector<std::weak_ptr<CommThread>> all;
     {
       const std::scoped_lock hold(lock);
       if (!failure) failure = error;
+      all = ranks;
     }
     changed.notify_all();
+    for (const auto& rank : all) {
+      if (const auto thread = rank.lock()) thread->fail(error);
+    }
+  }
+
+  void add(const std::shared_ptr<CommThread>& rank) {
+    const std::scoped_lock hold(lock);
+    ranks.push_back(rank);
   }
 };
 
@@ -67,7 +78,6 @@ class ThreadGroup final : public Group {
   void abort(const std::string& reason) override {
     const Error error(Fault::kPeer, join(thread()->who(), " failed: ", reason));
     hub_->fail(error);
-    thread()->fail(error);
   }
 
   std::unique_ptr<Group> split(int color, int key) override {
@@ -241,8 +251,9 @@ void run_on_threads(int size, const std::function<void(Group&)>& body) {
   std::exception_ptr first;
   bool first_is_echo = false;  // that another rank was lost, so its own error is to be preferred
   const auto rank_main = [&](int r) {
-    ThreadGroup group(r, meeting, hub,
-                      std::make_shared<CommThread>(join("rank ", r, " of ", size)));
+    const auto comm = std::make_shared<CommThread>(join("rank ", r, " of ", size));
+    hub->add(comm);
+    ThreadGroup group(r, meeting, hub, comm);
     const auto failed = [&](const std::string& what, bool echo) {
       {
         const std::scoped_lock hold(lock);

@@ -135,13 +135,15 @@ cublasStatus_t enqueue(const cublasContext& handle, const Product& p, cublasComp
       return CUBLAS_STATUS_EXECUTION_FAILED;
     }
   }
-  const auto work = [p, workspace = handle.workspace, bytes = handle.workspace_bytes] {
-    if (sticky_error() != cudaSuccess) return;
+  const auto work = [p, device = handle.stream->device, workspace = handle.workspace,
+                     bytes = handle.workspace_bytes] {
+    if (is_stopped(device)) return;
     std::memset(workspace, 0xFF, std::min<size_t>(bytes, 4096));  // it is written
     run(p);
   };
-  return submit(handle.stream, {work}) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                      : CUBLAS_STATUS_EXECUTION_FAILED;
+  Turn turn = take_turn();
+  return submit(turn, handle.stream, {work}) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                            : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 double factor(const void* value, cublasComputeType_t sums) {
@@ -177,7 +179,10 @@ cublasStatus_t cublasCreate(cublasHandle_t* handle) {
 
 cublasStatus_t cublasDestroy(cublasHandle_t handle) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
-  if (handle->stream != nullptr) run_until(handle->stream, handle->stream->submitted);
+  if (handle->stream != nullptr) {
+    Turn turn = take_turn();
+    run_until(turn, handle->stream, handle->stream->submitted);
+  }
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }

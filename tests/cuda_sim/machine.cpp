@@ -19,14 +19,27 @@ const Allocation* find(const void* address, size_t size) {
   return first + size <= it->first + it->second.size ? &it->second : nullptr;
 }
 
-// The stream whose next piece of work runs when `wanted` has to get on.
+std::vector<CUstream_st*> streams_of(const SimDevice& device) {
+  const std::scoped_lock hold(machine().lock);
+  return device.streams;
+}
+
+// Streams that wait for each other stay so for ever, on a GPU too.
+void report_deadlock(const std::vector<CUstream_st*>& circle) {
+  for (const CUstream_st* stream : circle) {
+    stop_device(stream->device,
+                "streams of several devices wait for each other for ever: their "
+                "collectives are not in one order");
+  }
+}
+
+// The stream whose next piece of work runs when `wanted` has to get on; null if a host has to.
 CUstream_st* choose(CUstream_st* wanted) {
   const Streams policy = options().streams;
   SimDevice& device = machine().devices[static_cast<size_t>(wanted->device)];
   std::vector<CUstream_st*> able;
   if (policy == Streams::kOthersFirst || policy == Streams::kRandom) {
-    const std::scoped_lock hold(machine().lock);
-    for (CUstream_st* stream : device.streams) {
+    for (CUstream_st* stream : streams_of(device)) {
       if (stream->runnable() && (stream != wanted || policy == Streams::kRandom)) {
         able.push_back(stream);
       }
@@ -36,8 +49,41 @@ CUstream_st* choose(CUstream_st* wanted) {
     Random random{options().seed + device.steps};
     return able[policy == Streams::kRandom ? random.below(able.size()) : 0];
   }
-  while (!wanted->runnable()) wanted = wanted->work.front().other;
+  std::vector<CUstream_st*> passed;
+  while (!wanted->runnable()) {
+    passed.push_back(wanted);
+    CUstream_st* next = wanted->blocker();
+    if (next == nullptr) return nullptr;
+    if (std::find(passed.begin(), passed.end(), next) != passed.end()) {
+      report_deadlock(passed);
+      passed.clear();
+    }
+    wanted = next;
+  }
   return wanted;
+}
+
+void run_next(CUstream_st* stream) {
+  const StreamWork work = std::move(stream->work.front());
+  stream->work.pop_front();
+  const int mine = std::exchange(thread_state().device, stream->device);
+  if (work.run) work.run();
+  thread_state().device = mine;
+  ++stream->completed;
+  ++machine().devices[static_cast<size_t>(stream->device)].steps;
+  machine().moved.notify_all();
+}
+
+// All that can run on any device.
+void run_eagerly() {
+  for (bool ran = true; ran;) {
+    ran = false;
+    for (SimDevice& device : machine().devices) {
+      for (CUstream_st* stream : streams_of(device)) {
+        for (; stream->runnable(); ran = true) run_next(stream);
+      }
+    }
+  }
 }
 
 bool fits_a_launch(const KernelCall& call) {
@@ -53,6 +99,8 @@ Machine& machine() {
   static Machine machine;
   return machine;
 }
+
+Turn take_turn() { return Turn(machine().turn); }
 
 ThreadState& thread_state() {
   static thread_local ThreadState state;
@@ -87,6 +135,12 @@ bool is_on_device(const void* address, size_t size) {
   return found != nullptr && found->device != kPinned;
 }
 
+bool is_on(int device, const void* address, size_t size) {
+  const std::scoped_lock hold(machine().lock);
+  const Allocation* found = find(address, size);
+  return found != nullptr && found->device == device;
+}
+
 bool is_pinned(const void* address, size_t size) {
   const std::scoped_lock hold(machine().lock);
   const Allocation* found = find(address, size);
@@ -103,23 +157,46 @@ cudaError_t reject(cudaError_t error, const std::string& why) {
   return note(error);
 }
 
+void stop_device(int device, const std::string& message) {
+  std::fprintf(stderr, "cuda_sim: device %d: %s\n", device, message.c_str());
+  const std::scoped_lock hold(machine().lock);
+  std::string& fault = machine().devices[static_cast<size_t>(device)].fault;
+  if (fault.empty()) fault = message;
+}
+
+bool is_stopped(int device) {
+  const std::scoped_lock hold(machine().lock);
+  return !machine().devices[static_cast<size_t>(device)].fault.empty();
+}
+
 cudaError_t report_fault(const std::string& message) {
-  if (current_device().fault.empty()) current_device().fault = message;
-  return reject(cudaErrorLaunchFailure, message);
+  stop_device(thread_state().device, message);
+  return note(cudaErrorLaunchFailure);
 }
 
 cudaError_t sticky_error() {
-  return current_device().fault.empty() ? cudaSuccess : note(cudaErrorLaunchFailure);
+  return is_stopped(thread_state().device) ? note(cudaErrorLaunchFailure) : cudaSuccess;
 }
 
 std::string take_fault() {
   thread_state().last_error = cudaSuccess;
+  const std::scoped_lock hold(machine().lock);
   return std::exchange(current_device().fault, {});
 }
 
-size_t allocated_bytes() { return current_device().allocated; }
+size_t allocated_bytes() {
+  const std::scoped_lock hold(machine().lock);
+  return current_device().allocated;
+}
 
-cudaError_t submit(cudaStream_t stream, StreamWork work) {
+void enqueue(CUstream_st* stream, StreamWork work) {
+  stream->work.push_back(std::move(work));
+  ++stream->submitted;
+  if (options().streams == Streams::kEager) run_eagerly();
+  machine().moved.notify_all();
+}
+
+cudaError_t submit(Turn& /*turn*/, cudaStream_t stream, StreamWork work) {
   if (sticky_error() != cudaSuccess) return cudaErrorLaunchFailure;
   if (stream == nullptr) {
     return reject(cudaErrorNotSupported, "work on the default stream: name a stream");
@@ -127,31 +204,28 @@ cudaError_t submit(cudaStream_t stream, StreamWork work) {
   if (stream->device != thread_state().device) {
     return reject(cudaErrorInvalidResourceHandle, "the stream is another device's");
   }
-  stream->work.push_back(std::move(work));
-  ++stream->submitted;
-  if (options().streams == Streams::kEager) run_until(stream, stream->submitted);
+  enqueue(stream, std::move(work));
   return sticky_error();
 }
 
-void run_until(CUstream_st* stream, uint64_t ticket) {
-  while (stream->completed < ticket && !stream->work.empty()) {
-    CUstream_st* next = choose(stream);
-    const StreamWork work = std::move(next->work.front());
-    next->work.pop_front();
-    if (work.run) work.run();
-    ++next->completed;
-    ++machine().devices[static_cast<size_t>(next->device)].steps;
+void run_until(Turn& turn, CUstream_st* stream, uint64_t ticket) {
+  while (stream->completed < ticket) {
+    if (CUstream_st* next = choose(stream)) {
+      run_next(next);
+    } else {
+      machine().moved.wait(turn);
+    }
   }
 }
 
-void run_all() {
-  std::vector<CUstream_st*> streams;
-  {
-    const std::scoped_lock hold(machine().lock);
-    streams = current_device().streams;
-  }
+void run_one(CUstream_st* stream) {
+  if (CUstream_st* next = choose(stream)) run_next(next);
+}
+
+void run_all(Turn& turn) {
+  std::vector<CUstream_st*> streams = streams_of(current_device());
   if (options().order == Order::kReverse) std::reverse(streams.begin(), streams.end());
-  for (CUstream_st* stream : streams) run_until(stream, stream->submitted);
+  for (CUstream_st* stream : streams) run_until(turn, stream, stream->submitted);
 }
 
 cudaError_t launch(KernelCall call, cudaStream_t stream) {
@@ -164,7 +238,8 @@ cudaError_t launch(KernelCall call, cudaStream_t stream) {
     return report_fault(
         join("kernel ", call.name, ": its pointer argument ", i, " is not device memory"));
   }
-  return submit(stream, {[call = std::move(call)] {
+  Turn turn = take_turn();
+  return submit(turn, stream, {[call = std::move(call)] {
                   if (sticky_error() != cudaSuccess) return;  // nothing runs any more
                   const std::string fault = run_kernel(call);
                   if (!fault.empty()) report_fault(fault);

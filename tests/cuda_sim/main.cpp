@@ -1,4 +1,5 @@
 // Runs the tests; one that leaves a fault behind has failed, whatever it checked.
+#include <cuda_runtime.h>
 #include <gmock/gmock.h>
 
 #include "tests/cuda_sim/sim.h"
@@ -7,8 +8,11 @@ namespace {
 
 class FaultsFail : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& /*test*/) override {  // NOLINT: GoogleTest's name
-    const std::string fault = anabranch::cuda_sim::take_fault();
-    if (!fault.empty()) ADD_FAILURE() << fault;
+    for (int device = anabranch::cuda_sim::options().devices - 1; device >= 0; --device) {
+      cudaSetDevice(device);
+      const std::string fault = anabranch::cuda_sim::take_fault();
+      if (!fault.empty()) ADD_FAILURE() << "device " << device << ": " << fault;
+    }
   }
 };
 

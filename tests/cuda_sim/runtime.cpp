@@ -30,7 +30,8 @@ cudaError_t allocate(void** block, size_t bytes, int device) {
 
 cudaError_t release(void* block, bool pinned) {
   if (block == nullptr) return cudaSuccess;
-  run_all();  // freeing waits for the device
+  Turn turn = take_turn();
+  run_all(turn);  // freeing waits for the device
   std::unique_lock hold(machine().lock);
   const auto found = machine().allocations.find(static_cast<const char*>(block));
   if (found == machine().allocations.end() || (found->second.device == kPinned) != pinned) {
@@ -147,7 +148,8 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  run_all();
+  Turn turn = take_turn();
+  run_all(turn);
   return sticky_error();
 }
 
@@ -162,6 +164,7 @@ cudaError_t cudaMallocHost(void** block, size_t bytes) { return allocate(block, 
 cudaError_t cudaFreeHost(void* block) { return release(block, true); }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const std::scoped_lock hold(machine().lock);
   *total = options().device_bytes;
   *free = *total - current_device().allocated;
   return cudaSuccess;
@@ -171,14 +174,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (const cudaError_t bad = check_copy(to, from, bytes, kind); bad != cudaSuccess) return bad;
+  Turn turn = take_turn();
   if (!is_on_device(from, bytes) && !is_pinned(from, bytes)) {  // staged before the call returns
     const auto* first = static_cast<const char*>(from);
     auto staged = std::make_shared<std::vector<char>>(first, first + bytes);
-    return submit(stream, {[=] { std::memcpy(to, staged->data(), bytes); }});
+    return submit(turn, stream, {[=] { std::memcpy(to, staged->data(), bytes); }});
   }
-  const cudaError_t error = submit(stream, {[=] { std::memmove(to, from, bytes); }});
+  const cudaError_t error = submit(turn, stream, {[=] { std::memmove(to, from, bytes); }});
   const bool waits = !is_on_device(to, bytes) && !is_pinned(to, bytes);
-  return error == cudaSuccess && waits ? cudaStreamSynchronize(stream) : error;
+  if (error != cudaSuccess || !waits) return error;
+  run_until(turn, stream, stream->submitted);
+  return sticky_error();
 }
 
 cudaError_t cudaMemsetAsync(void* block, int value, size_t bytes, cudaStream_t stream) {
@@ -186,7 +192,8 @@ cudaError_t cudaMemsetAsync(void* block, int value, size_t bytes, cudaStream_t s
   if (!is_on_device(block, bytes)) {
     return reject(cudaErrorInvalidValue, "memset of what is not a range of device memory");
   }
-  return submit(stream, {[=] { std::memset(block, value, bytes); }});
+  Turn turn = take_turn();
+  return submit(turn, stream, {[=] { std::memset(block, value, bytes); }});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
@@ -201,7 +208,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  run_until(stream, stream->submitted);
+  Turn turn = take_turn();
+  run_until(turn, stream, stream->submitted);
   const std::scoped_lock hold(machine().lock);
   SimDevice& device = machine().devices[static_cast<size_t>(stream->device)];
   std::erase(device.streams, stream);
@@ -210,20 +218,23 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  run_until(stream, stream->submitted);
+  Turn turn = take_turn();
+  run_until(turn, stream, stream->submitted);
   return sticky_error();
 }
 
 // Each query lets one piece of work run, so that polling comes to an end.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->completed < stream->submitted) run_until(stream, stream->completed + 1);
+  const Turn turn = take_turn();
+  if (stream->completed < stream->submitted) run_one(stream);
   return stream->completed == stream->submitted ? sticky_error() : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  Turn turn = take_turn();
   const CUevent_st::State& now = *event->state;  // a later record does not matter
   if (now.stream == nullptr || now.stream == stream) return cudaSuccess;
-  return submit(stream, {{}, now.stream, now.ticket});
+  return submit(turn, stream, {.other = now.stream, .ticket = now.ticket});
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -238,27 +249,31 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Turn turn = take_turn();
   if (stream != nullptr) {
     event->state->stream = stream;
     event->state->ticket = stream->submitted + 1;
   }
-  return submit(stream,
+  return submit(turn, stream,
                 {[state = event->state] { state->time = std::chrono::steady_clock::now(); }});
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Turn turn = take_turn();
   const CUevent_st::State& state = *event->state;
-  if (state.stream != nullptr) run_until(state.stream, state.ticket);
+  if (state.stream != nullptr) run_until(turn, state.stream, state.ticket);
   return sticky_error();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Turn turn = take_turn();
   const CUevent_st::State& state = *event->state;
-  if (!state.done()) run_until(state.stream, state.stream->completed + 1);
+  if (!state.done()) run_one(state.stream);
   return state.done() ? sticky_error() : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const Turn turn = take_turn();
   const CUevent_st::State &from = *begin->state, &to = *end->state;
   const bool recorded = from.stream != nullptr && to.stream != nullptr;
   if (!recorded || !from.timed || !to.timed) return note(cudaErrorInvalidResourceHandle);

@@ -50,6 +50,10 @@ struct Counters {
 
 Counters& counters();
 
+// From now on NCCL's communicators of this device say that the network has failed, and nothing they
+// have under way gets done.
+void break_network(int device);
+
 // Device memory of the current device that is not freed.
 [[nodiscard]] size_t allocated_bytes();
 

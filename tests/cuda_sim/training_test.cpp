@@ -179,6 +179,78 @@ TEST_P(SimTraining, OpsRunAlone) {
   for (const OpTiming& op : all) EXPECT_GT(op.seconds, 0) << op.name;
 }
 
+struct Job {
+  const char* name;
+  void (*set)(Config& config);
+  int ranks;
+};
+
+void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
+
+const Job kJobs[] = {
+    {"gpt2", [](Config&) {}, 2},
+    {"gpt2_3", [](Config&) {}, 3},
+    {"gpt2_zero", [](Config& c) { c.parallel.zero = 1; }, 2},
+    {"gpt2_zero_muon",
+     [](Config& c) {
+       c.parallel.zero = 1;
+       c.optim.matrix = MatrixOptimizer::kMuon;
+     },
+     2},
+    {"gpt2_wire", [](Config& c) { c.train.grad_wire = GradWire::kBf16; }, 2},
+    {"cmollm", streams<GateVariant::kSimple>, 2},
+    {"cmollm_gather",
+     [](Config& c) {
+       streams<GateVariant::kSimple>(c);
+       c.parallel.model = {2};
+       c.parallel.stream_layout = StreamLayoutChoice::kGather;
+     },
+     2},
+    {"cmollm_slice",
+     [](Config& c) {
+       streams<GateVariant::kLinear>(c);
+       c.parallel.model = {2};
+       c.parallel.stream_layout = StreamLayoutChoice::kSlice;
+     },
+     2},
+    {"parascale",
+     [](Config& c) {
+       c.model.type = ModelType::kParascale;
+       c.model.parascale.streams = 2;
+     },
+     2},
+    {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }, 2},
+    {"kappa", token_choice, 2},
+};
+
+class SimJobs : public testing::TestWithParam<Job> {
+ protected:
+  void TearDown() override { EXPECT_EQ(cuda_sim::take_fault(), ""); }
+
+  test::TrainingFolder folder_;
+};
+
+// Over NCCL, each rank on a GPU of its own.
+TEST_P(SimJobs, HaveTheLossesOfCpus) {
+  Config config = folder_.config("cpu", 4);
+  GetParam().set(config);
+  fill_derived(config);
+  const int ranks = GetParam().ranks;
+  const std::vector<double> want = test::run_training(config, {.ranks = ranks}).losses();
+  config.run.dir = (folder_ / "gpu").string();
+  const std::vector<double> got =
+      test::run_training(config, {.ranks = ranks, .device = kGpu}).losses();
+  const bool rounds = config.train.grad_wire == GradWire::kBf16;
+  const test::Tolerance tolerance = rounds ? test::kDevicesBf16 : test::kDevices;
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i], want[i], tolerance.relative * want[i]) << "step " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SimJobs, testing::ValuesIn(kJobs),
+                         [](const auto& job) { return std::string(job.param.name); });
+
 TEST(SimMemory, IsAsPlanned) {
   for (const char* model :
        {"layers: 3", "layers: 3, recompute: true", "type: cmollm, layers: 3, streams: 4",

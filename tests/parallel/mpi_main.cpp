@@ -24,7 +24,7 @@ class OnMpi : public testing::Test {
   OnMpi(Group& group, test::GroupCheck check) : group_(group), check_(std::move(check)) {}
 
   void TestBody() override {
-    check_.run(group_);
+    check_.run(group_, {});
     const Tensor failed = Tensor::of<int64_t>({1}, {HasFailure() ? 1 : 0});
     group_.all_reduce_sum(failed).wait();
     EXPECT_EQ(*failed.data<int64_t>(), 0) << "ranks that failed";
@@ -41,7 +41,7 @@ int run_checks(Group& group) {
     delete tests.listeners().Release(tests.listeners().default_result_printer());
   }
   std::vector<test::GroupCheck> checks = test::group_checks();
-  checks.push_back({"Agreement", [](Group& g) {
+  checks.push_back({"Agreement", [](Group& g, const test::TestDevice& /*on*/) {
                       require_same(g, "the build", "v1");
                       const Topology t = find_topology(g);
                       EXPECT_EQ(std::ssize(t.hosts), g.size());

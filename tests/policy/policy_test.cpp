@@ -40,7 +40,9 @@ const std::map<std::string, Folder> kFolders = {
      {{"core/base", "core/tensor"},
       {"hdf5.h", "pcre2.h", "zlib.h", "zstd.h", "arrow/", "parquet/", "nlohmann/", "unistd.h",
        "fcntl.h", "sys/", "glob.h", "signal.h", "pthread.h"}}},
-    {"parallel/comm", {{"core/base", "core/tensor"}, {"mpi.h", "malloc.h", "unistd.h", "sched.h"}}},
+    {"parallel/comm",
+     {{"core/base", "core/cuda", "core/tensor"},
+      {"mpi.h", "malloc.h", "unistd.h", "sched.h", "cuda", "nccl.h"}}},
     {"parallel", {{"core", "parallel/comm"}, {"mpi.h", "unistd.h", "sched.h", "omp.h"}}},
     {"runtime",
      {{"core", "parallel", "data", "monitoring"},
@@ -55,7 +57,7 @@ const std::map<std::string, Folder> kFolders = {
        "unistd.h", "fcntl.h",  "sys/",       "zlib.h",       "zstd.h",    "signal.h",
        "poll.h",   "arpa/",    "netinet/",   "oneapi/dnnl/", "dnnl",      "yaml-cpp/",
        "arrow/",   "parquet/", "netdb.h",    "sched.h",      "pthread.h", "pcre2.h",
-       "nvtx3/",   "cuda",     "cublas",     "mma.h",        "sanitizer/"}}},
+       "nvtx3/",   "cuda",     "cublas",     "mma.h",        "nccl.h",    "sanitizer/"}}},
 };
 
 // The files that may look at a build macro.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/parallel_for.h"
+#include "parallel/comm/device_group.h"
 #include "runtime/rank_plan.h"
 #include "tests/data/shard/text_set.h"
 #include "tests/support/tolerance.h"
@@ -97,15 +98,20 @@ Training run_training(const Config& config, const TrainingOptions& options) {
   const auto ranks = static_cast<size_t>(options.ranks);
   training.codes.assign(ranks, -1);
   training.steps.assign(ranks, {});
-  run_on_threads(options.ranks, [&](Group& world) {
+  run_on_threads(options.ranks, [&](Group& threads) {
+    Device device = options.device;
+    if (device.is_cuda()) device.index = threads.rank();
+    const std::unique_ptr<Group> on_gpus =
+        device.is_cuda() ? device_group(threads.split(0, threads.rank()), device) : nullptr;
+    Group& world = on_gpus ? *on_gpus : threads;
     set_thread_count(1);
     world.set_deadline(static_cast<double>(config.parallel.deadline_seconds));
     Trace trace;
     RankContext context;
     context.rank = world.rank();
     context.size = world.size();
-    context.device = options.device;
-    context.pool = std::make_shared<Pool>(options.device);
+    context.device = device;
+    context.pool = std::make_shared<Pool>(device);
     context.trace = &trace;
     RunDirectory directory(config.run.dir, world.rank() == 0);
     StopRequest stop;

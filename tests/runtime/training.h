@@ -49,7 +49,7 @@ struct TrainingOptions {
   std::pair<int64_t, int64_t> profile{-1, -1};
   // Called on a rank's thread when it reports a step.
   std::function<void(int rank, int64_t step, StopRequest& stop)> after_step = {};
-  // Where tensors are.
+  // Where tensors are; of GPUs each rank has its own, from 0 on.
   Device device = {};
   // What a rank knows of its GPU; none: it computes on the processor.
   std::function<GpuReading(int rank)> gpu = {};

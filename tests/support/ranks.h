@@ -41,7 +41,9 @@ inline Tensor exact(Shape shape, DType type, int rank) {
   return numbers(shape, type, [&](int64_t i) { return exact_number(rank, i); });
 }
 
-inline void expect_equal(const Tensor& got, const Tensor& want, const std::string& what) {
+// `got_there` may be on a GPU.
+inline void expect_equal(const Tensor& got_there, const Tensor& want, const std::string& what) {
+  const Tensor got = got_there.device().is_cpu() ? got_there : got_there.copy_in(nullptr);
   ASSERT_EQ(got.dtype(), want.dtype()) << what;
   ASSERT_EQ(got.count(), want.count()) << what;
   dispatch_sums(got.dtype(), [&]<class T>() {

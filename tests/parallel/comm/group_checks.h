@@ -1,4 +1,5 @@
-// What every kind of group must do: run by each rank of a group of threads and of an MPI job.
+// What every kind of group must do: run by each rank of a group of threads, of an MPI job, and of a
+// group of GPUs.
 #pragma once
 
 #include <functional>
@@ -6,12 +7,15 @@
 #include <vector>
 
 #include "parallel/comm/group.h"
+#include "tests/support/devices.h"
 
 namespace anabranch::test {
 
 struct GroupCheck {
   std::string name;
-  std::function<void(Group&)> run;
+  // With tensors of a device of the rank's own.
+  std::function<void(Group&, const TestDevice& on)> run;
+  bool gpu = true;  // whether it is so on GPUs
 };
 
 std::vector<GroupCheck> group_checks();

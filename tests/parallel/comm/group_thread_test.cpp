@@ -17,7 +17,7 @@ class ThreadRanks : public testing::TestWithParam<std::tuple<int, test::GroupChe
 
 TEST_P(ThreadRanks, DoWhatEveryGroupDoes) {
   const auto& [size, check] = GetParam();
-  run_on_threads(size, check.run);
+  run_on_threads(size, [&](Group& world) { check.run(world, {}); });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ThreadRanks,
