@@ -257,9 +257,8 @@ int64_t MoepBlock::pools_of(const Measures& measures) const {
 void MoepBlock::note_scores(Measures& to, const Tensor& kth, const MoepPass& pass) const {
   const int64_t E = options_.experts(), pools = pools_of(to);
   if (pools == 0) return;
-  const Tensor scores = kth.on_host();
-  for (int64_t i = 0; i < scores.count(); ++i) {
-    to.add(place((pass.first_pool + i / E) % pools, i % E), element(scores, i));
+  for (int64_t pool = 0; pool < kth.count() / E; ++pool) {
+    to.add(place((pass.first_pool + pool) % pools, 0), kth.view(pool * E, {E}));
   }
 }
 

@@ -9,6 +9,10 @@
 // there, and come home; in a run of any layout they are mapped at home. Scores of a pool that lies
 // on several ranks are compared over all of them.
 //
+// On a GPU the host knows how many rows an expert holds where experts choose so many each. By a
+// threshold, a predictor or a choice of the rows it does not, and does not wait to learn it: then
+// every expert runs on as many rows as the batch has, of which some are unused.
+//
 // Source: Jain et al., "XpertGPT: Multi-Scale Sparse Expert Routing", 2026, section 3.
 #pragma once
 

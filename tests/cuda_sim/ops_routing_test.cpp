@@ -9,6 +9,7 @@
 #include "core/ops/binary_cross_entropy.h"
 #include "core/ops/combine_rows.h"
 #include "core/ops/expert_choice.h"
+#include "core/ops/expert_rows.h"
 #include "core/ops/gather_rows.h"
 #include "core/ops/router_z_loss.h"
 #include "core/ops/top_k_route.h"
@@ -50,6 +51,12 @@ std::vector<Tensor> run(const Inputs& in) {
   const ExpertChoice choice = expert_choice(in.logits, {2, kRows / 4, SlotOrder::kAffinity});
   const SlotPlan above = select_by_threshold(in.logits, in.threshold);
   const SlotPlan marked = select_by_mask(in.member), own = slots_of(choice.plan, 100, 200);
+  const SlotPlan positive = select_positive(in.logits);
+  const std::vector<int64_t> windows(kExperts, 9);
+  const ExpertRows laid_out = expert_rows(
+      positive,
+      {kRows / 2, SlotOrder::kAffinity, SlotPosition::kOriginal, SlotPosition::kCompact, true},
+      windows, in.logits);
   const std::vector<Var> losses{balance_loss(logits, route.demand_on_device, {kRows / 2, 2}),
                                 router_z_loss(logits, ZLossForm::kDemeaned),
                                 binary_cross_entropy(logits, in.member)};
@@ -70,9 +77,16 @@ std::vector<Tensor> run(const Inputs& in) {
                           route.gates.value(),
                           choice.kth,
                           route.selected.value(),
+                          membership(positive),
+                          slot_gates(in.logits, positive),
+                          laid_out.slots,
+                          laid_out.positions,
+                          laid_out.first_key,
+                          laid_out.last_key,
                           tape.take_grad(x),
                           tape.take_grad(logits)};
-  for (const SlotPlan& plan : {route.plan, all.plan, choice.plan, above, marked, own}) {
+  for (const SlotPlan& plan :
+       {route.plan, all.plan, choice.plan, above, marked, own, positive, laid_out.plan}) {
     append(got, plan);
   }
   for (const Var& v : losses) got.push_back(v.value());
