@@ -46,8 +46,8 @@ bool full(const Draft& draft, const FlatStore::Options& options) {
 // Drafts in the order in which their last parameter's gradient is done.
 std::vector<Draft> draft(const std::vector<Param*>& params, const FlatStore::Options& options) {
   std::vector<Draft> open, closed;
-  for (auto it = params.rbegin(); it != params.rend(); ++it) {
-    Param& w = **it;
+  for (size_t i = params.size(); i-- > 0;) {
+    Param& w = *params[i];
     auto at = std::find_if(open.begin(), open.end(),
                            [&](const Draft& d) { return d.kind == kind_of(w); });
     if (at == open.end()) at = open.insert(at, {kind_of(w), {}, 0});

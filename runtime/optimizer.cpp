@@ -46,7 +46,7 @@ Optimizer::Optimizer(FlatStore& store, const Config& config)
   }
 }
 
-void Optimizer::squares(Tensor to) const {
+void Optimizer::squares(const Tensor& to) const {
   int64_t i = 0;
   for (const Bucket& bucket : store_.buckets()) {
     Tensor square = to.view(i++, {1});

@@ -28,7 +28,7 @@ class Optimizer {
   // In two parts, so that a GPU's figures are read together with others.
   //
   //   to, squares  [buckets] float64: of what this rank owns of each bucket; `to` beside it
-  void squares(Tensor to) const;
+  void squares(const Tensor& to) const;
   [[nodiscard]] double grad_norm(const Mesh& mesh, std::span<const double> squares) const;
 
   // The update of step `step`, from 0, of what this rank owns. The gradient, of norm `grad_norm`,

@@ -166,8 +166,8 @@ Work Group::all_gather(Tensor whole, Tensor part) {
                 .begins = std::move(begins)});
 }
 
-Work Group::all_gather_parts(Tensor whole, std::vector<int64_t> begins) {
-  return start_parts(CollectiveKind::kAllGather, std::move(whole), std::move(begins));
+Work Group::all_gather_parts(const Tensor& whole, std::vector<int64_t> begins) {
+  return start_parts(CollectiveKind::kAllGather, whole, std::move(begins));
 }
 
 Work Group::reduce_scatter_sum(Tensor part, Tensor whole) {
@@ -184,12 +184,12 @@ Work Group::reduce_scatter_sum(Tensor part, Tensor whole) {
                 .begins = std::move(begins)});
 }
 
-Work Group::reduce_scatter_parts_sum(Tensor whole, std::vector<int64_t> begins) {
+Work Group::reduce_scatter_parts_sum(const Tensor& whole, std::vector<int64_t> begins) {
   check_sums(whole, CollectiveKind::kReduceScatterSum);
-  return start_parts(CollectiveKind::kReduceScatterSum, std::move(whole), std::move(begins));
+  return start_parts(CollectiveKind::kReduceScatterSum, whole, std::move(begins));
 }
 
-Work Group::start_parts(CollectiveKind kind, Tensor whole, std::vector<int64_t> begins) {
+Work Group::start_parts(CollectiveKind kind, const Tensor& whole, std::vector<int64_t> begins) {
   check_begins(whole, begins, size_, kind);
   if (size_ == 1) return {};
   const auto mine = begins.begin() + rank_;

@@ -113,8 +113,8 @@ class Group {
   //   whole   of the sum afterwards only this rank's part is of use
   //   begins  [size() + 1]  rank r's part is elements begins[r] to begins[r + 1] - 1 of whole,
   //                         which they cover in rank order
-  Work all_gather_parts(Tensor whole, std::vector<int64_t> begins);
-  Work reduce_scatter_parts_sum(Tensor whole, std::vector<int64_t> begins);
+  Work all_gather_parts(const Tensor& whole, std::vector<int64_t> begins);
+  Work reduce_scatter_parts_sum(const Tensor& whole, std::vector<int64_t> begins);
   // x <- the x of rank `root`.
   Work broadcast(Tensor x, int root);
   // Sends rows of `from` to each rank, in rank order, and puts what comes in, in rank order, in
@@ -181,7 +181,7 @@ class Group {
   virtual void run(const Collective& c) = 0;
 
   Work start(Collective c);
-  Work start_parts(CollectiveKind kind, Tensor whole, std::vector<int64_t> begins);
+  Work start_parts(CollectiveKind kind, const Tensor& whole, std::vector<int64_t> begins);
 
   int rank_;
   int size_;

@@ -91,9 +91,9 @@ class Fitter {
     for (const ProductRun& run : runs) flops += 3 * run.flops();
     const double once = seconds([&] {
       for (ProductRun& run : runs) run.y();
-      for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
-        run->dx();
-        run->dw();
+      for (size_t i = runs.size(); i-- > 0;) {
+        runs[i].dx();
+        runs[i].dw();
       }
     });
     return flops / once / threads_;
@@ -149,6 +149,7 @@ class Fitter {
          {&Rates::large, &Rates::small, &Rates::bf16, &Rates::fp64, &Rates::attention, &Rates::call,
           &Rates::softmax, &Rates::memory, &Rates::overlap}) {
       std::vector<double> all;
+      all.reserve(rounds.size());
       for (const Rates& r : rounds) all.push_back(r.*rate);
       middle.*rate = median(all);
     }
