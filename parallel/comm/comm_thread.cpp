@@ -45,6 +45,9 @@ void HostWork::wait() {
     const bool over = patience.tick() >= grace && !is_done && !comm->failure;
     if (over) comm->failure = hung(*this, grace);
   }
+  // If another rank has failed, this work may all the same be about to end well.
+  constexpr auto kAboutToEnd = std::chrono::milliseconds(100);
+  if (!is_done) comm->changed.wait_for(hold, kAboutToEnd, [&] { return is_over; });
   const double waited = seconds_between(begin, Clock::now());
   blocked += waited;
   comm->blocked += waited;
@@ -161,6 +164,7 @@ void CommThread::loop() {
     item.job.run = nullptr;  // lets go of the tensors before anyone hears that it is done
     hold.lock();
     item.work->is_done = done;
+    item.work->is_over = true;
     busy_ = false;
     ++state_->moves;
     if (done && item.job.kind) {

@@ -44,6 +44,7 @@ struct HostWork final : WorkState {
   std::shared_ptr<CommState> comm;
   std::string text;      // of the collective
   bool is_done = false;  // under comm->lock, as all below; a work that failed never is
+  bool is_over = false;  // done or failed
   double took = 0, blocked = 0;
 };
 
