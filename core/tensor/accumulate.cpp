@@ -2,6 +2,7 @@
 
 #include "core/base/build.h"
 #include "core/base/parallel_for.h"
+#include "core/tensor/convert.h"
 
 namespace anabranch {
 namespace {
@@ -25,7 +26,7 @@ void accumulate(Tensor& y, const Tensor& x) {
   AB_CHECK(y.count() == x.count() && y.dtype() == x.dtype(), "[accumulate] y is ",
            name_of(y.dtype()), y.shape(), " but x is ", name_of(x.dtype()), x.shape());
   if (y.device().is_cuda()) {
-    if constexpr (build::kCuda) return cuda::accumulate(y, x);
+    if constexpr (build::kCuda) return cuda::add_converted(y, x, 1);
   }
   dispatch(y.dtype(), [&]<class T>() {
     T* to = y.data<T>();

@@ -8,10 +8,4 @@ namespace anabranch {
 // y += x, element by element. Types and counts must be equal; sums are rounded once to y's type.
 void accumulate(Tensor& y, const Tensor& x);
 
-namespace cuda {
-
-void accumulate(Tensor& y, const Tensor& x);
-
-}  // namespace cuda
-
 }  // namespace anabranch
