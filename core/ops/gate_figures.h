@@ -8,7 +8,7 @@ namespace anabranch {
 // to <- over the rows of gates: the sum of each stream's gate, how often it is the largest (the
 // first of equal ones), and the sum of the entropies -sum_k g_k ln g_k in nats.
 //
-//   to     [2N + 1] float64, beside gates
+//   to     [2N + 1] float64, beside gates; or [N] for the sums alone, which cost no logarithms
 //   gates  [M, N]   of any floating type
 void gate_figures(Tensor& to, const Tensor& gates);
 

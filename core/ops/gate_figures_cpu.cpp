@@ -8,6 +8,7 @@ namespace anabranch::cpu {
 
 void gate_figures(Tensor& to, const Tensor& gates) {
   const int64_t N = gates.dim(1);
+  const bool all = to.count() > N;
   to.fill_zero();
   auto* sums = to.data<double>();
   double *tops = sums + N, *entropy = sums + 2 * N;
@@ -19,9 +20,9 @@ void gate_figures(Tensor& to, const Tensor& gates) {
         const auto gate = static_cast<double>(static_cast<Accumulator<T>>(g[k]));
         row[static_cast<size_t>(k)] = gate;
         sums[k] += gate;
-        if (gate > 0) *entropy -= gate * std::log(gate);
+        if (all && gate > 0) *entropy -= gate * std::log(gate);
       }
-      tops[std::max_element(row.begin(), row.end()) - row.begin()] += 1;
+      if (all) tops[std::max_element(row.begin(), row.end()) - row.begin()] += 1;
     }
   });
 }

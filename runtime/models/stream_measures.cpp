@@ -54,9 +54,9 @@ double mean_cosine(const Tensor& dots) {
 
 void StreamMeasures::add_gates(Measures& to, int64_t unit, const Tensor& gates) const {
   const int64_t N = streams_;
-  Tensor figures = gates.like({2 * N + 1}, DType::kF64, "gate figures");
+  Tensor figures = gates.like({to.detailed ? 2 * N + 1 : N}, DType::kF64, "gate figures");
   gate_figures(figures, gates);
-  to.add(at(unit, 0), to.detailed ? figures : figures.view(0, {N}));
+  to.add(at(unit, 0), figures);
   to.add(at(unit, 2 * N + 1), static_cast<double>(gates.dim(0)));
 }
 

@@ -11,11 +11,16 @@
 namespace anabranch {
 namespace {
 
+// The sums alone are those among all.
 std::vector<double> figures_of(const Tensor& gates, const test::TestDevice& device) {
   const Tensor there = device.place(gates);
-  Tensor to = there.like({2 * gates.dim(1) + 1}, DType::kF64, "test");
+  const int64_t N = gates.dim(1);
+  Tensor to = there.like({2 * N + 1}, DType::kF64, "test"), sums = there.like({N}, DType::kF64, "");
   gate_figures(to, there);
-  return test::values(to);
+  gate_figures(sums, there);
+  std::vector<double> all = test::values(to);
+  EXPECT_EQ(test::values(sums), std::vector<double>(all.begin(), all.begin() + N)) << device.name;
+  return all;
 }
 
 TEST(GateFigures, AddUpByHand) {
