@@ -69,8 +69,8 @@ class TrainStep {
 
   [[nodiscard]] TrainingState& state() { return state_; }
 
-  // The part of the last reduction that was hidden behind backward, 0..1.
-  [[nodiscard]] double hidden() const { return reducer_.times().hidden(); }
+  // Of the last reduction of gradients.
+  [[nodiscard]] ReduceTimes reduction() const { return reducer_.times(); }
 
  private:
   const Config& config_;

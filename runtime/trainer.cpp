@@ -219,7 +219,7 @@ void Trainer::finish_report(StepReport& report) {
   if (config_.metrics.peak_tflops > 0) {
     report.mfu = report.flops_per_second / (config_.metrics.peak_tflops * 1e12 * job_.world.size());
   }
-  report.hidden = step_.hidden();
+  report.hidden = step_.reduction().hidden();
   report.comm = job_.world.stats();
   health_.step_done(report, compute_seconds_);
 }

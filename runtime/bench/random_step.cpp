@@ -27,15 +27,14 @@ RandomStep::Times RandomStep::run() {
   const int64_t waits = context_.pool->stream().waits();
   const Stopwatch step;
   step_.accumulate([&] { return batch_; });
-  const Stopwatch wait;
   step_.reduce();
-  times.waited = wait.seconds();
   const Stopwatch update;
   step_.update(step_.grad_norm());
   ++step_.state().step;
   times.update = update.seconds();
   times.seconds = step.seconds();
-  times.hidden = step_.hidden();
+  times.waited = step_.reduction().waited;
+  times.hidden = step_.reduction().hidden();
   times.gpu_waits = context_.pool->stream().waits() - waits;
   return times;
 }

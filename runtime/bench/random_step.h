@@ -15,7 +15,7 @@ class RandomStep {
 
   struct Times {
     double seconds = 0;     // the whole step, from a barrier on
-    double update = 0;      // the gradient's norm and the optimizer
+    double update = 0;      // the optimizer; the norm is the reduction's
     double waited = 0;      // for the reduction after backward
     double hidden = 1;      // part of the reduction behind backward
     int64_t gpu_waits = 0;  // times that the host waited for its GPU

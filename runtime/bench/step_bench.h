@@ -19,7 +19,7 @@ struct StepBench {
   double flops_per_step = 0;             // model arithmetic over all ranks
   double comm_wait_seconds = 0;          // median: waited for the reduction after backward
   double hidden = 1;                     // median: part of the reduction behind backward
-  double update_seconds = 0;             // median: the gradient's norm and the optimizer
+  double update_seconds = 0;             // median: the optimizer
   MatrixRate matrices;                   // of the matrix optimizer; of no operations without one
   double linear_product_seconds = 0;     // the linear maps' and the head's products alone
   double attention_product_seconds = 0;  // attention's own matrix products alone

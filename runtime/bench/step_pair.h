@@ -15,7 +15,7 @@ namespace anabranch {
 struct StepPair {
   struct Side {
     std::vector<double> seconds;  // of the step of each pair, on this rank
-    double update_seconds = 0;    // median: the gradient's norm and the optimizer
+    double update_seconds = 0;    // median: the optimizer
     int64_t parameters = 0;
     double macs_per_token = 0;
     int64_t tokens_per_step = 0;  // over all ranks
