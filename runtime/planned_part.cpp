@@ -33,6 +33,7 @@ PlannedPart::PlannedPart(const Config& config, int64_t vocabulary, const MeshSha
       pool_ranks_(std::make_unique<OnlyItsSize>(shape.pool)),
       model_(
           make_model(config, vocabulary, regions_of(config, shape, *model_ranks_, *pool_ranks_))) {
+  if (!layout_.zero) return;  // all have all
   const std::vector<Bucket> laid_out = buckets();
   int64_t most = 0;
   for (int d = 0; d < shape.data; ++d) {
