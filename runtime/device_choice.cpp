@@ -109,21 +109,18 @@ void refuse_ranks_without(const std::vector<Offer>& offers) {
                      "), and other ranks have: set device: cpu, or leave that host out");
 }
 
-// GPUs that several ranks of a host have taken, in one warning.
-void warn_of_shared(const std::vector<Offer>& offers, std::vector<std::string>& warnings) {
-  std::string text;
+// NCCL has no communicators with two ranks on one GPU.
+void refuse_shared(const std::vector<Offer>& offers) {
   for (const std::vector<size_t>& ranks : by_host(offers)) {
     std::map<std::string, std::vector<size_t>> users;
     for (const size_t r : ranks) users[offers[r].id].push_back(r);
     for (const auto& [id, sharing] : users) {
       if (sharing.size() < 2) continue;
       const Offer& first = offers[sharing.front()];
-      text += join(text.empty() ? "" : "; ", rank_list(sharing), " of ", first.host,
-                   " compute on one GPU, ", first.name, " ", id);
+      throw config_error(rank_list(sharing), " of ", first.host, " would compute on one GPU, ",
+                         first.name, " ", id, ": give each rank one of its own, e.g. by ",
+                         "CUDA_VISIBLE_DEVICES, start fewer ranks, or set device: cpu");
     }
-  }
-  if (!text.empty()) {
-    warnings.push_back(text + ": give each rank one of its own, e.g. by CUDA_VISIBLE_DEVICES");
   }
 }
 
@@ -198,10 +195,10 @@ DevicePlan choose_devices(const DeviceWish& wish, const GpuSight& seen, const To
   }
   refuse_crowds(offers);
   refuse_ranks_without(offers);
+  refuse_shared(offers);
   if (wish.asked == DeviceChoice::kAuto) plan.why += "every rank has a GPU";
   for (const Offer& offer : offers) plan.of_rank.push_back(offer.name + " " + offer.id);
   plan.mine = {Device::Kind::kCuda, offers[static_cast<size_t>(world.rank())].index};
-  warn_of_shared(offers, plan.warnings);
   warn_of_hidden(offers, plan.warnings);
   return plan;
 }

@@ -31,7 +31,7 @@ struct DevicePlan {
   Device mine;  // this rank's; all below is equal on all ranks
   std::string why = "as device says";
   std::vector<std::string> of_rank;   // what each launched rank computes on; empty: the processor
-  std::vector<std::string> warnings;  // about GPUs that are shared or hidden
+  std::vector<std::string> warnings;  // about GPUs that are hidden
 
   // "cuda, auto: every rank has a GPU; 8 NVIDIA H200"; "cpu, auto: no driver is installed".
   [[nodiscard]] std::string text() const;

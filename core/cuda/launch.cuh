@@ -30,6 +30,14 @@ struct Grid {
   size_t shared_bytes = 0;
 };
 
+// The most shared memory that a block of the current device can have, in bytes: 163 KiB on sm_80,
+// 227 on sm_90, 99 on smaller GPUs of the same generations.
+[[nodiscard]] size_t shared_bytes_of_block();
+
+// Throws Error that names the kernel, found in the `signature` of the function that launched it,
+// and what was asked for.
+[[noreturn]] void launch_failed(cudaError_t error, const Grid& grid, const char* signature);
+
 template <auto kKernel>
 struct Launcher;
 
@@ -65,7 +73,8 @@ struct Launcher<kKernel> {
 template <auto kKernel, class... Arguments>
 void launch(const Grid& grid, cudaStream_t stream, Arguments... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
-  check(Launcher<kKernel>::run(grid, stream, arguments...), "kernel launch");
+  const cudaError_t error = Launcher<kKernel>::run(grid, stream, arguments...);
+  if (error != cudaSuccess) launch_failed(error, grid, __PRETTY_FUNCTION__);
 }
 
 // A variable of the block, of type T. Two of one type in one kernel are told apart by a tag:
@@ -81,13 +90,14 @@ __device__ __forceinline__ T& shared() {
 #endif
 }
 
-// The block's dynamic shared memory, aligned to 16.
+// The block's dynamic shared memory, aligned as tensor cores' loads of tiles and any wider copy
+// want it, whatever static memory there is besides.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
 #ifdef AB_CUDA_SIM
   return static_cast<T*>(cuda_sim::dynamic_shared());
 #else
-  extern __shared__ __align__(16) unsigned char ab_dynamic_shared[];
+  extern __shared__ __align__(128) unsigned char ab_dynamic_shared[];
   return reinterpret_cast<T*>(ab_dynamic_shared);
 #endif
 }

@@ -9,6 +9,8 @@ namespace anabranch::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
+__device__ __forceinline__ int lane_of_warp() { return static_cast<int>(threadIdx.x) % kWarp; }
+
 // How many lanes of a warp share `steps` steps of work: the least power of 2 that has them all.
 inline int lanes_for(int64_t steps) {
   int lanes = 1;

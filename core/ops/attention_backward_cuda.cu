@@ -317,7 +317,11 @@ struct Backward {
 // Kernels for heads of up to kWidth columns; those that are not there count as 0.
 template <class T, int kWidth>
 struct ByTiles {
-  static bool fits(const Backward<T>& b) { return kHasTiles<T, kWidth> && b.call.width <= kWidth; }
+  static bool fits(const Backward<T>& b) {
+    return kHasTiles<T, kWidth> && b.call.width <= kWidth &&
+           std::max(QueryTiling<T, kWidth>::kShared, KeyTiling<T, kWidth>::kShared) <=
+               shared_bytes_of_block();
+  }
 
   static void run(const Backward<T>& b) {
     if constexpr (kHasTiles<T, kWidth>) {
@@ -333,17 +337,19 @@ struct ByTiles {
 
 template <class T>
 struct ByRows {
-  static bool fits(const Backward<T>& /*b*/) { return true; }
+  // With room for so many vectors.
+  static Grid grid(const Backward<T>& b, int64_t vectors) {
+    return b.call.grid(kAttentionWarps, kAttentionWarps * kWarp,
+                       rows_shared_bytes<Accumulator<T>>(vectors, b.call.width));
+  }
+
+  static bool fits(const Backward<T>& b) {
+    return grid(b, 4).shared_bytes <= shared_bytes_of_block();
+  }
 
   static void run(const Backward<T>& b) {
-    using A = Accumulator<T>;
-    const int width = b.call.width;
-    launch<attention_query_row_kernel<T>>(
-        b.call.grid(kRowWarps, kRowWarps * kWarp, rows_shared_bytes<A>(3, width)), b.stream, b.call,
-        b.gradients);
-    launch<attention_key_row_kernel<T>>(
-        b.call.grid(kRowWarps, kRowWarps * kWarp, rows_shared_bytes<A>(4, width)), b.stream, b.call,
-        b.gradients);
+    launch<attention_query_row_kernel<T>>(grid(b, 3), b.stream, b.call, b.gradients);
+    launch<attention_key_row_kernel<T>>(grid(b, 4), b.stream, b.call, b.gradients);
   }
 };
 

@@ -120,11 +120,13 @@ AttentionCall<T> attention_call(const Tensor& qkv, const KeyBounds& bounds, cons
           .scale = static_cast<Accumulator<T>>(1 / std::sqrt(static_cast<double>(width)))};
 }
 
-// Runs the first of Kernels, best first, that fits the call.
-template <class... Kernels, class Call>
-void run_first_that_fits(const Call& call) {
-  const bool ran = (... || (Kernels::fits(call) && (Kernels::run(call), true)));
-  AB_CHECK(ran, "[attention] no kernel fits");
+// Runs the first of Kernels, best first, that fits what is asked of them.
+template <class... Kernels, class Asked>
+void run_first_that_fits(const Asked& asked) {
+  const bool ran = (... || (Kernels::fits(asked) && (Kernels::run(asked), true)));
+  AB_CHECK(ran, "[attention] no kernel fits heads of ", asked.call.width, " channels into the ",
+           shared_bytes_of_block(),
+           " bytes of shared memory that a block of this GPU has; use more ", "heads");
 }
 
 }  // namespace anabranch::cuda

@@ -176,7 +176,10 @@ struct Forward {
 // A kernel for heads of up to kWidth columns; those that are not there count as 0.
 template <class T, int kWidth>
 struct ByTiles {
-  static bool fits(const Forward<T>& f) { return kHasTiles<T, kWidth> && f.call.width <= kWidth; }
+  static bool fits(const Forward<T>& f) {
+    return kHasTiles<T, kWidth> && f.call.width <= kWidth &&
+           Tiling<T, kWidth>::kShared <= shared_bytes_of_block();
+  }
 
   static void run(const Forward<T>& f) {
     if constexpr (kHasTiles<T, kWidth>) {
@@ -189,12 +192,16 @@ struct ByTiles {
 
 template <class T>
 struct ByRows {
-  static bool fits(const Forward<T>& /*f*/) { return true; }
+  static size_t shared(const Forward<T>& f) {
+    return rows_shared_bytes<Accumulator<T>>(2, f.call.width);
+  }
+
+  static bool fits(const Forward<T>& f) { return shared(f) <= shared_bytes_of_block(); }
 
   static void run(const Forward<T>& f) {
-    const size_t shared = rows_shared_bytes<Accumulator<T>>(2, f.call.width);
-    launch<attention_rows_kernel<T>>(f.call.grid(kRowWarps, kRowWarps * kWarp, shared), f.stream,
-                                     f.call, f.y, f.lse);
+    launch<attention_rows_kernel<T>>(
+        f.call.grid(kAttentionWarps, kAttentionWarps * kWarp, shared(f)), f.stream, f.call, f.y,
+        f.lse);
   }
 };
 

@@ -10,20 +10,18 @@
 
 namespace anabranch::cuda {
 
-inline constexpr int kRowWarps = 4;
+inline constexpr int kAttentionWarps = 4;
 
 // A warp's shared memory: weights of 32 rows, then `vectors` of `width` elements.
 template <class A>
 size_t rows_shared_bytes(int64_t vectors, int64_t width) {
-  return static_cast<size_t>(kRowWarps * (kWarp + vectors * width)) * sizeof(A);
+  return static_cast<size_t>(kAttentionWarps * (kWarp + vectors * width)) * sizeof(A);
 }
 
 template <class A>
 __device__ __forceinline__ A* rows_scratch(int vectors, int width) {
   return dynamic_shared<A>() + static_cast<int>(threadIdx.x) / kWarp * (kWarp + vectors * width);
 }
-
-__device__ __forceinline__ int lane_of_warp() { return static_cast<int>(threadIdx.x) % kWarp; }
 
 template <class A>
 __device__ __forceinline__ A warp_max(A value) {
@@ -90,9 +88,10 @@ __device__ __forceinline__ void attend_row(const RowForward<T>& k, Accumulator<T
 }
 
 template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp)
+__global__ void __launch_bounds__(kAttentionWarps* kWarp)
     attention_rows_kernel(AttentionCall<T> k, T* y, Accumulator<T>* lse) {
-  const int row = static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int row =
+      static_cast<int>(blockIdx.x) * kAttentionWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= k.tokens) return;  // a whole warp, and no barrier follows
   const int64_t channels = k.channels(), stride = 3 * channels;
   const T* const q = k.qkv + k.offset(3);
@@ -126,10 +125,11 @@ __device__ __forceinline__ void store_vector(T* to, const Accumulator<T>* from,
 
 // dq of one token: p_ij (dp_ij - delta_i) of 32 keys at a time.
 template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp)
+__global__ void __launch_bounds__(kAttentionWarps* kWarp)
     attention_query_row_kernel(AttentionCall<T> k, AttentionGradients<T> g) {
   using A = Accumulator<T>;
-  const int row = static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int row =
+      static_cast<int>(blockIdx.x) * kAttentionWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= k.tokens) return;  // a whole warp, and no barrier follows
   const int64_t channels = k.channels(), stride = 3 * channels;
   const T *const q = k.qkv + k.offset(3), *const keys = q + channels,
@@ -158,10 +158,11 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
 
 // dk and dv of one token, from 32 of the queries that see it at a time.
 template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp)
+__global__ void __launch_bounds__(kAttentionWarps* kWarp)
     attention_key_row_kernel(AttentionCall<T> k, AttentionGradients<T> g) {
   using A = Accumulator<T>;
-  const int row = static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int row =
+      static_cast<int>(blockIdx.x) * kAttentionWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= k.tokens) return;  // a whole warp, and no barrier follows
   const int64_t channels = k.channels(), stride = 3 * channels;
   const T *const q = k.qkv + k.offset(3), *const dy = g.dy + k.offset(1);

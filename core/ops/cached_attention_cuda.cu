@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(256) cached_attention_append_kernel(CachedCall
 
 // A warp has one head of one new token.
 template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp) cached_attention_kernel(CachedCall<T> k) {
-  const int row = static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarp;
+__global__ void __launch_bounds__(kAttentionWarps* kWarp) cached_attention_kernel(CachedCall<T> k) {
+  const int row = static_cast<int>(blockIdx.x) * kAttentionWarps + static_cast<int>(threadIdx.x) / kWarp;
   const int sequence = static_cast<int>(blockIdx.z);
   if (row >= k.rows) return;  // a whole warp, and no barrier follows
   const int64_t channels = k.channels(), column = int64_t{blockIdx.y} * k.width;
@@ -91,9 +91,9 @@ void cached_attention(Tensor& y, const Tensor& qkv, KvCache& cache, int64_t head
       launch<cached_attention_append_kernel<T>>(
           {.blocks = dim3(static_cast<unsigned>(rows), 1, z), .threads = dim3(256)}, y.stream(), k);
       launch<cached_attention_kernel<T>>(
-          {.blocks = dim3(static_cast<unsigned>((rows + kRowWarps - 1) / kRowWarps),
+          {.blocks = dim3(static_cast<unsigned>((rows + kAttentionWarps - 1) / kAttentionWarps),
                           static_cast<unsigned>(heads), z),
-           .threads = dim3(kRowWarps * kWarp),
+           .threads = dim3(kAttentionWarps * kWarp),
            .shared_bytes = rows_shared_bytes<Accumulator<T>>(2, width)},
           y.stream(), k);
     }

@@ -177,12 +177,14 @@ void norm_forward(const NormForward<T>& k, CUstream_st* stream) {
 // `blocks` of the partial sums. As many warps as fit their sums in shared memory.
 template <class T, bool kCentred>
 void norm_backward(const NormBackward<T>& k, int64_t blocks, CUstream_st* stream) {
-  constexpr int64_t kShared = int64_t{48} << 10U, kMost = int64_t{160} << 10U;
+  constexpr int64_t kShared = int64_t{48} << 10U;
   int64_t bytes = 0, warps = kNormWarps;
   if (k.partials != nullptr) {
     const int64_t of_warp = (kCentred ? 2 : 1) * k.width * int64_t{sizeof(Accumulator<T>)};
-    AB_CHECK(of_warp <= kMost, "[norm] rows of ", k.width, " need ", of_warp,
-             " bytes of shared memory; a GPU has ", kMost);
+    if (const auto most = static_cast<int64_t>(shared_bytes_of_block()); of_warp > most) {
+      AB_FAIL("[norm] rows of ", k.width, " need ", of_warp,
+              " bytes of shared memory; a block of this GPU has ", most);
+    }
     while (warps > 1 && warps * of_warp > kShared) warps /= 2;
     bytes = warps * of_warp;
   }

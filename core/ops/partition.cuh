@@ -48,8 +48,6 @@ struct Tiles {
   }
 };
 
-__device__ __forceinline__ int lane_of_warp() { return static_cast<int>(threadIdx.x) % kWarp; }
-
 // Of the lanes `peers`, how many are before the caller's.
 __device__ __forceinline__ int peers_before(unsigned peers) {
   return __popc(peers & ((1U << static_cast<unsigned>(lane_of_warp())) - 1U));
@@ -167,9 +165,12 @@ __global__ void __launch_bounds__(8 * kWarp)
 // A warp for each of `count`, with `bytes` of shared memory of its own: as many in a block, up to
 // `most`, as fit.
 inline Grid warp_grid(int64_t count, int64_t bytes, int64_t most) {
-  constexpr int64_t kShared = int64_t{48} << 10U, kMost = int64_t{160} << 10U;
-  AB_CHECK(bytes <= kMost, "[partition] a warp needs ", bytes,
-           " bytes of shared memory; a GPU has ", kMost);
+  constexpr int64_t kShared = int64_t{48} << 10U;
+  if (bytes > kShared) {
+    const auto there_are = static_cast<int64_t>(shared_bytes_of_block());
+    AB_CHECK(bytes <= there_are, "[partition] a warp needs ", bytes,
+             " bytes of shared memory; a block of this GPU has ", there_are);
+  }
   const int64_t warps = std::clamp<int64_t>(kShared / std::max<int64_t>(bytes, 1), 1, most);
   return {.blocks = dim3(static_cast<unsigned>((count + warps - 1) / warps)),
           .threads = dim3(static_cast<unsigned>(warps * kWarp)),

@@ -9,7 +9,7 @@ namespace anabranch::cuda {
 namespace {
 
 constexpr int kMostOuts = 4;  // of a launch
-constexpr int kMostIns = 32;  // a kernel's arguments hold so many pointers
+constexpr int kMostIns = 64;  // as many as AltUp has blocks: 3 KiB of a kernel's 4 of arguments
 constexpr int kSide = 4;      // a launch makes kSide x kSide dot products at most
 
 // Reads each input once for kMostOuts outputs.

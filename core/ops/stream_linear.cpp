@@ -9,7 +9,7 @@ namespace {
 void forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b,
              MixOrder order) {
   if (s.device().is_cpu()) return cpu::stream_linear_forward(u, s, g, w, b, order);
-  if constexpr (build::kCuda) return cuda::stream_linear_forward(u, s, g, w, b);
+  if constexpr (build::kCuda) return cuda::stream_linear_forward(u, s, g, w, b, order);
   AB_FAIL("[stream_linear] no kernel for this device in this build");
 }
 

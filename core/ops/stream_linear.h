@@ -61,9 +61,10 @@ void stream_linear_backward(StreamGradients& to, const Tensor& du, const Tensor&
 
 namespace cuda {
 
-// Both orders are that of scaled inputs; dA_k is rounded to s's type.
+// In s's type are rounded, where the CPU keeps the accumulator's: dA_k = K_k^T dU, U before biases
+// are added to scaled inputs' products, and dU if it came wider.
 void stream_linear_forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w,
-                           const Tensor& b);
+                           const Tensor& b, MixOrder order);
 void stream_linear_backward(cpu::StreamGradients& to, const Tensor& du, const Tensor& s,
                             const Tensor& g, const Tensor& w, const Tensor& b);
 

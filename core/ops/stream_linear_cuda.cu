@@ -85,6 +85,27 @@ struct AddBiases {
   }
 };
 
+// u[row] = sum_k g[row, k] (products[k, row] + b_k)
+template <class U, class A>
+struct MixBranches {
+  U* u;
+  const A *products, *g, *b;
+  int64_t rows, streams, width;
+
+  template <int kN>
+  __device__ void at(int64_t row, int64_t c) const {
+    A sums[kN] = {};
+    for (int64_t k = 0; k < streams; ++k) {
+      const Pack<A, kN> branch = load<kN>(products + (k * rows + row) * width + c);
+      const Pack<A, kN> bias = load<kN>(b + k * width + c);
+      for (int j = 0; j < kN; ++j) sums[j] += g[row * streams + k] * (branch.v[j] + bias.v[j]);
+    }
+    Pack<U, kN> y;
+    for (int j = 0; j < kN; ++j) y.v[j] = narrow<U>(sums[j]);
+    store(u + row * width + c, y);
+  }
+};
+
 template <class T>
 struct InputGradients {
   using A = Accumulator<T>;
@@ -203,6 +224,31 @@ void forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w, const
   }
 }
 
+template <class T, class U>
+void forward_by_branch(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w,
+                       const Tensor& b) {
+  using A = Accumulator<T>;
+  const int64_t M = s.dim(0), N = w.dim(0), F = w.dim(1);
+  const int64_t most = tile_rows(M, N * F, accumulator_of(s.dtype()));
+  Tensor branches = s.like({most, N * F}, accumulator_of(s.dtype()), "stream branches");
+  A* const products = branches.device_data<A>();
+  for (int64_t first = 0; first < M; first += most) {
+    const Tile<T> t(s, g, w, first, most);
+    gemm(*s.pool(), products, t.s, w.device_data<T>(),
+         {.m = t.rows,
+          .n = F,
+          .k = t.C,
+          .transpose_b = true,
+          .batch = N,
+          .stride_b = F * t.C,
+          .stride_c = t.rows * F});
+    const MixBranches<U, A> mix{
+        u.device_data<U>() + first * F, products, t.g, b.device_data<A>(), t.rows, N, F};
+    const bool packs = F % kPack<A> == 0 && aligned_for_packs(mix.u, products, mix.b);
+    each_row<kPack<A>>(mix, t.rows, F, packs, s.stream());
+  }
+}
+
 template <class T>
 void backward(cpu::StreamGradients& to, const Tensor& du, const Tensor& s, const Tensor& g,
               const Tensor& w, const Tensor& b) {
@@ -245,10 +291,13 @@ void backward(cpu::StreamGradients& to, const Tensor& du, const Tensor& s, const
 }  // namespace
 
 void stream_linear_forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w,
-                           const Tensor& b) {
+                           const Tensor& b, MixOrder order) {
+  const bool scaled = order == MixOrder::kScaled;
   dispatch(s.dtype(), [&]<class T>() {
-    if (u.dtype() == s.dtype()) return forward<T, T>(u, s, g, w, b);
-    forward<T, Accumulator<T>>(u, s, g, w, b);
+    const auto run = [&]<class U>(U /*type*/) {
+      scaled ? forward<T, U>(u, s, g, w, b) : forward_by_branch<T, U>(u, s, g, w, b);
+    };
+    u.dtype() == s.dtype() ? run(T()) : run(Accumulator<T>());
   });
 }
 

@@ -40,6 +40,10 @@ void* Pool::allocate(size_t bytes, const char* tag) {
     free_.erase(found);
   } else {
     block = memory::allocate(device_, capacity);
+    if (block == nullptr && !free_.empty()) {
+      give_back();
+      block = memory::allocate(device_, capacity);
+    }
     if (block == nullptr) {
       throw Error(Fault::kInternal, join("[pool] no memory for ", bytes, " bytes of '", tag,
                                          "'; held: ", live_.empty() ? "nothing" : report(),
@@ -64,6 +68,10 @@ void Pool::release(void* block) {
 
 void Pool::trim() {
   const std::scoped_lock hold(lock_);
+  give_back();
+}
+
+void Pool::give_back() {
   for (const auto& [capacity, block] : free_) {
     memory::release(device_, block, capacity);
     reserved_ -= static_cast<int64_t>(capacity);

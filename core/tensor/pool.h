@@ -52,7 +52,8 @@ class Pool {
   [[nodiscard]] cuda::Blas& blas();
 
   // `bytes` of memory aligned to 64, uninitialised. `tag` says who holds it; a string literal.
-  // Throws Error if memory runs out, naming what holds how much.
+  // Where the system has no more, cached blocks that fit nobody go back to it first. Throws Error
+  // if memory runs out even so, naming what holds how much.
   void* allocate(size_t bytes, const char* tag);
   void release(void* block);
 
@@ -71,7 +72,9 @@ class Pool {
     const char* tag;
   };
 
-  [[nodiscard]] std::string report() const;  // the holders, for an error; lock held
+  // With the lock held:
+  [[nodiscard]] std::string report() const;  // the holders, for an error
+  void give_back();                          // trim()
 
   Device device_;
   Reuse reuse_;

@@ -57,6 +57,8 @@ __global__ void through_bf16_kernel(const float* in, float* out) {
   cuda::store(out + i, back);
 }
 
+__global__ void much_shared_kernel() {}
+
 }  // namespace
 
 void sums(const float* in, float* out, cudaStream_t stream) {
@@ -77,6 +79,10 @@ void indices(int* out, cudaStream_t stream) {
 
 void through_bf16(const float* in, float* out, cudaStream_t stream) {
   launch<through_bf16_kernel>({.threads = dim3(8)}, stream, in, out);
+}
+
+void much_shared(size_t bytes, cudaStream_t stream) {
+  launch<much_shared_kernel>({.threads = dim3(32), .shared_bytes = bytes}, stream);
 }
 
 }  // namespace anabranch::cuda_sim::dialect

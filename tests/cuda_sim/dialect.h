@@ -17,5 +17,7 @@ void product(const Bf16* a, const Bf16* b, float* c, cudaStream_t stream);
 void indices(int* out, cudaStream_t stream);
 // wide and narrow again, n = 32.
 void through_bf16(const float* in, float* out, cudaStream_t stream);
+// Nothing, with so many bytes of shared memory.
+void much_shared(size_t bytes, cudaStream_t stream);
 
 }  // namespace anabranch::cuda_sim::dialect

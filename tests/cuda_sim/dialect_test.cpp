@@ -3,6 +3,9 @@
 
 #include <array>
 #include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
 
 #include "tests/cuda_sim/device_buffer.h"
 #include "tests/cuda_sim/sim.h"
@@ -94,6 +97,21 @@ TEST(Dialect, PacksAndRoundingAreTheHosts) {
     const std::vector<float> got = out.host();
     for (size_t i = 0; i < 32; ++i) EXPECT_EQ(got[i], float(Bf16(x.span<float>()[i]))) << order;
   });
+}
+
+TEST(Dialect, ALaunchThatIsRefusedNamesTheKernelAndWhatItAskedFor) {
+  const TestStream stream;
+  const size_t kept = std::exchange(options().shared_bytes, 1 << 10);
+  try {
+    dialect::much_shared(2048, stream.get());
+    ADD_FAILURE() << "2048 bytes of 1024";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("1 x 1 x 1 blocks of 32 x 1 x 1 threads with 2048 "
+                                                 "bytes of shared memory"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("much_shared_kernel"));
+  }
+  options().shared_bytes = kept;
+  cudaGetLastError();
 }
 
 }  // namespace

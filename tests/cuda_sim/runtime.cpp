@@ -120,6 +120,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
+  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) return note(cudaErrorInvalidValue);
+  *value = static_cast<int>(options().shared_bytes);
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
   if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
   std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device));

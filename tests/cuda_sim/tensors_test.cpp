@@ -49,6 +49,18 @@ TEST_F(SimTensors, AreNotReadFromTheOtherSide) {
   EXPECT_THROW((void)there.device_data<float>(), Error);
 }
 
+// Blocks that fit nobody are in nobody's way.
+TEST_F(SimTensors, CachedBlocksGoBackWhereMemoryRunsOut) {
+  const auto pool = std::make_shared<Pool>(kGpu);
+  const auto bytes = static_cast<int64_t>(cuda_sim::options().device_bytes);
+  const Tensor held({bytes / 16}, DType::kF32, pool, "held");  // a quarter
+  { const Tensor half({bytes / 8}, DType::kF32, pool, "half"); }
+  EXPECT_GT(pool->reserved(), bytes / 2);
+  const Tensor third({bytes / 12}, DType::kF32, pool, "third");
+  EXPECT_LT(pool->reserved(), bytes * 2 / 3);
+  EXPECT_THROW(Tensor({bytes / 8}, DType::kF32, pool, "too much"), Error);
+}
+
 TEST_F(SimTensors, BlocksAreKeptInThePool) {
   const auto pool = std::make_shared<Pool>(kGpu);
   const std::byte* first = Tensor({100}, DType::kF32, pool).raw();

@@ -88,14 +88,16 @@ TEST(DeviceChoice, OneVisibleGpuIsTakenAndOthersHiddenAreNamed) {
   EXPECT_THAT(choose(kAuto, {"a", "b"}, {sees({"x"}), sees({"y"})})[0].warnings, IsEmpty());
 }
 
-TEST(DeviceChoice, ASharedGpuIsNamedOnce) {
-  const auto plans = choose(kAuto, {"a", "a", "a"}, {sees({"g"}), sees({"g"}), sees({"g"})});
-  EXPECT_THAT(plans[0].warnings,
-              ElementsAre(HasSubstr("ranks 0, 1, 2 of a compute on one GPU, NVIDIA H200 GPU-g")));
-  // By what it is, not by its number.
-  const auto crossed = choose(kAuto, {"a", "a"}, {sees({"p", "q"}), sees({"q", "p"})});
-  EXPECT_THAT(indices(crossed), ElementsAre(0, 1));
-  EXPECT_THAT(crossed[0].warnings, ElementsAre(HasSubstr("NVIDIA H200 GPU-p")));
+TEST(DeviceChoice, ASharedGpuIsRefusedByName) {
+  for (const DeviceWish& wish : {kAuto, kCuda}) {
+    EXPECT_THAT(refusal(wish, {"a", "a", "a"}, {sees({"g"}), sees({"g"}), sees({"g"})}),
+                HasSubstr("ranks 0, 1, 2 of a would compute on one GPU, NVIDIA H200 GPU-g"));
+    // By what it is, not by its number.
+    EXPECT_THAT(refusal(wish, {"a", "a"}, {sees({"p", "q"}), sees({"q", "p"})}),
+                HasSubstr("NVIDIA H200 GPU-p"));
+  }
+  // GPUs of different hosts may have one name.
+  EXPECT_TRUE(choose(kAuto, {"a", "b"}, {sees({"g"}), sees({"g"})})[1].mine.is_cuda());
 }
 
 TEST(DeviceChoice, MoreRanksThanGpusAreRefusedWithTheNumbers) {

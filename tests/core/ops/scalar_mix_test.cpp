@@ -1,5 +1,7 @@
 #include "core/ops/scalar_mix.h"
 
+#include <algorithm>
+
 #include "core/ops/add.h"
 #include "tests/support/op_checks.h"
 
@@ -53,6 +55,16 @@ TEST(ScalarMix, OfMany) {
   test::expect_gradients(op, test::random({3, 5}, 2), {&p});
   test::expect_accumulates(op, test::random({3, 5}, 2), {&p});
   test::expect_types_agree(op, test::random({3, 48}, 2), {&p});
+}
+
+// As many as AltUp has blocks.
+TEST(ScalarMix, OfTheMostBlocks) {
+  constexpr int64_t kBlocks = 64;
+  Param p = test::param("p", test::random({1, kBlocks}, 1));
+  // Few count, or bfloat16 rounds 64 gradients of one tensor.
+  std::ranges::fill(p.value.span<double>().subspan(2, kBlocks - 4), 0);
+  const auto op = [&](const Var& x) { return scalar_mix(std::vector<Var>(kBlocks, x), p)[0]; };
+  test::expect_types_agree(op, test::random({2, 8}, 2), {&p});
 }
 
 TEST(ScalarMix, OfOneScalarForBoth) {
