@@ -11,6 +11,7 @@
 #include "core/ops/muon.h"
 #include "core/ops/rows.h"
 #include "core/ops/squared_norm.h"
+#include "core/tensor/element.h"
 
 namespace anabranch {
 namespace {
@@ -31,7 +32,7 @@ Optimizer::Optimizer(FlatStore& store, const Config& config)
   if (config_.matrix == MatrixOptimizer::kAdamw) return;
   const Tensor& grad = store_.buckets().front().grad;
   if (grad.device().is_cuda()) {
-    rejected_there_ = grad.like({1}, DType::kI64, "rejected");
+    rejected_there_ = grad.like({1}, DType::kF64, "rejected");
     rejected_there_.fill_zero();
   }
   if (config_.matrix != MatrixOptimizer::kMuon) return;
@@ -104,7 +105,15 @@ double Optimizer::grad_norm(const Mesh& mesh, std::span<const double> squares) c
 }
 
 void Optimizer::count_rejected() {
-  if (!rejected_there_.empty()) rejected_ = *rejected_there_.on_host().data<int64_t>();
+  if (!rejected_there_.empty()) hear_rejected(element(rejected_there_));
+}
+
+void Optimizer::tell_rejected(Tensor& figure) const {
+  if (!rejected_there_.empty()) figure.copy_from(rejected_there_);
+}
+
+void Optimizer::hear_rejected(double figure) {
+  if (!rejected_there_.empty()) rejected_ = std::llround(figure);
 }
 
 void Optimizer::step(int64_t step, double grad_norm,

@@ -51,10 +51,15 @@ class Optimizer {
   [[nodiscard]] Tensor scales(const Param& w) const;
 
   // Matrices of this rank whose updates were not finite, and so not made; on a GPU those of which
-  // count_rejected() has heard, which waits for it.
+  // hear_rejected() was told, or count_rejected() asked, which waits.
   [[nodiscard]] int64_t rejected() const { return rejected_; }
 
   void count_rejected();
+
+  // That number to `figure` [1] float64, beside a GPU's parameters; without a wait. And back, when
+  // the host has it.
+  void tell_rejected(Tensor& figure) const;
+  void hear_rejected(double figure);
 
  private:
   [[nodiscard]] Tensor squares() const;  // of all buckets, in the host's memory
@@ -69,7 +74,7 @@ class Optimizer {
   const OptimConfig& config_;
   Rates rates_;
   int64_t updates_ = 0, kappa_updates_ = 0, rejected_ = 0;
-  Tensor rejected_there_;  // [1] int64 of a GPU; empty without a matrix optimizer there
+  Tensor rejected_there_;  // [1] float64 of a GPU; empty without a matrix optimizer there
   std::unordered_map<const Param*, Tensor> scales_;  // never iterated
 };
 

@@ -50,13 +50,14 @@ TrainStep::TrainStep(const Config& config, const BatchPlan& plan, int64_t vocabu
                config.train.grad_wire == GradWire::kBf16 ? DType::kBF16 : DType::kF32),
       measures_(model_->measure_places(plan.sequences), model_->detail_places(),
                 static_cast<size_t>(state_.store().lanes())),
-      figures_({state_.store().lanes() + std::ssize(state_.store().buckets()) +
+      figures_({state_.store().lanes() + std::ssize(state_.store().buckets()) + 1 +
                 (context.device.is_cuda() ? static_cast<int64_t>(measures_.places()) : 0)},
                DType::kF64, context.pool, "figures"),
       losses_(figures_.view(0, {state_.store().lanes(), 1})),
       squares_(figures_.view(losses_.count(), {std::ssize(state_.store().buckets())})),
-      measured_(figures_.view(losses_.count() + squares_.count(),
-                              {figures_.count() - losses_.count() - squares_.count()})) {}
+      rejected_(figures_.view(losses_.count() + squares_.count(), {1})),
+      measured_(figures_.view(losses_.count() + squares_.count() + 1,
+                              {figures_.count() - losses_.count() - squares_.count() - 1})) {}
 
 double TrainStep::grad_norm() const {
   return state_.optimizer().grad_norm(mesh_,
@@ -115,10 +116,12 @@ void TrainStep::reduce() {
   const int64_t lanes = losses_.count();
   if (lanes > 1) sum_lanes(losses_, mesh_.all());
   state_.optimizer().squares(squares_);
+  state_.optimizer().tell_rejected(rejected_);
   seen_ = figures_.on_host();
   mesh_.all().check();  // after an abort streams run on, over what nobody sent
-  state_.optimizer().count_rejected();
-  measures_.collect(seen_.view(lanes + squares_.count(), measured_.shape()).span<double>());
+  int64_t at = lanes + squares_.count();
+  state_.optimizer().hear_rejected(element(seen_, at++));
+  measures_.collect(seen_.view(at, measured_.shape()).span<double>());
   const std::span<double> sums = measures_.sums();
   if (sums.empty()) return;
   Tensor all = Tensor::of<double>({lanes, std::ssize(sums) / lanes}, {sums.begin(), sums.end()});

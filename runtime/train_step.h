@@ -81,9 +81,10 @@ class TrainStep {
   TrainingState state_;
   GradReducer reducer_;
   Measures measures_;
-  // Float64, beside the model: losses [lanes, 1] of this rank, squares of norms [buckets], and on a
-  // GPU what is measured [places]; and all of them in the host's memory, once they are summed.
-  Tensor figures_, losses_, squares_, measured_, seen_;
+  // Float64, beside the model: losses [lanes, 1] of this rank, squares of norms [buckets], and of a
+  // GPU rejected matrices [1] and what is measured [places]; and all of them in the host's memory,
+  // once they are summed.
+  Tensor figures_, losses_, squares_, rejected_, measured_, seen_;
 };
 
 }  // namespace anabranch

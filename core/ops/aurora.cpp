@@ -12,9 +12,9 @@ int64_t aurora(Tensor& master, Tensor& m, const Tensor& grad, Tensor* value, con
   AB_CHECK(step.iterations >= 1, "[aurora] iterations is ", step.iterations,
            " but must be at least 1");
   if (master.device().is_cpu()) return cpu::aurora(master, m, grad, value, step);
-  AB_CHECK(rejected == nullptr || (rejected->count() == 1 && rejected->dtype() == DType::kI64),
+  AB_CHECK(rejected == nullptr || (rejected->count() == 1 && rejected->dtype() == DType::kF64),
            "[aurora] rejected is ", name_of(rejected->dtype()), rejected->shape(),
-           " but must be int64[1]");
+           " but must be float64[1]");
   if constexpr (build::kCuda) {
     cuda::aurora(master, m, grad, value, step, rejected);
     return 0;

@@ -34,7 +34,7 @@ struct AuroraStep {
 //
 //   master, m, grad  [S, rows, cols] or [rows, cols], all float32 or all float64
 //   value            receives the rounded master: bfloat16, as master; may be null
-//   rejected         [1] int64, used on a GPU only; may be null
+//   rejected         [1] float64, used on a GPU only; may be null
 //
 // d and diag(d) v are of the master's type. Throws Error if they do not fit or iterations < 1.
 int64_t aurora(Tensor& master, Tensor& m, const Tensor& grad, Tensor* value, const AuroraStep& step,

@@ -87,7 +87,7 @@ void scale_axis(Tensor& to, const Tensor& from, const Tensor& factors, const Mat
 
 // m <- m' and the step of w along u, of which rows or columns are scaled by `factors` as
 // scale_axis does, if there are any. A matrix whose norms[s], float64, is not finite stays as it is
-// and adds 1 to rejected[0], int64, if that is not null.
+// and adds 1 to rejected[0], float64, if that is not null.
 void matrix_step(const MatrixState& state, const MatrixBatch& batch, const Tensor& u,
                  const Tensor* factors, bool of_rows, const Tensor& norms, Tensor* rejected,
                  const MatrixStep& step);

@@ -149,8 +149,8 @@ struct Step {
   }
 };
 
-__global__ void count_rejected_kernel(int64_t* rejected, const double* norms, int64_t count) {
-  int64_t sum = 0;
+__global__ void count_rejected_kernel(double* rejected, const double* norms, int64_t count) {
+  double sum = 0;
   for (int64_t s = 0; s < count; ++s) sum += is_finite(norms[s]) ? 0 : 1;
   *rejected += sum;
 }
@@ -230,7 +230,7 @@ void matrix_step(const MatrixState& state, const MatrixBatch& batch, const Tenso
     each_row<kPack<A>>(f, batch.count * batch.rows, batch.cols, packs, u.stream());
   });
   if (rejected == nullptr) return;
-  launch<count_rejected_kernel>({}, u.stream(), rejected->device_data<int64_t>(), of_matrix,
+  launch<count_rejected_kernel>({}, u.stream(), rejected->device_data<double>(), of_matrix,
                                 batch.count);
 }
 

@@ -15,9 +15,9 @@ int64_t muon(Tensor& master, Tensor& m, Tensor& s, const Tensor& grad, Tensor* v
            s.shape(), " but needs ", name_of(master.dtype()), wanted, " for master ",
            master.shape());
   if (master.device().is_cpu()) return cpu::muon(master, m, s, grad, value, step);
-  AB_CHECK(rejected == nullptr || (rejected->count() == 1 && rejected->dtype() == DType::kI64),
+  AB_CHECK(rejected == nullptr || (rejected->count() == 1 && rejected->dtype() == DType::kF64),
            "[muon] rejected is ", name_of(rejected->dtype()), rejected->shape(),
-           " but must be int64[1]");
+           " but must be float64[1]");
   if constexpr (build::kCuda) {
     cuda::muon(master, m, s, grad, value, step, rejected);
     return 0;

@@ -28,7 +28,7 @@ struct MuonStep {
 //   master, m, grad  [S, rows, cols] or [rows, cols], all float32 or all float64
 //   s                [S, rows] if rows >= cols, else [S, cols]; without S for a single matrix
 //   value            receives the rounded master: bfloat16, as master; may be null
-//   rejected         [1] int64, used on a GPU only; may be null
+//   rejected         [1] float64, used on a GPU only; may be null
 //
 // Throws Error if they do not fit.
 int64_t muon(Tensor& master, Tensor& m, Tensor& s, const Tensor& grad, Tensor* value,

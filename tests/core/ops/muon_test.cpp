@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/tensor/element.h"
 #include "tests/core/ops/matrices.h"
 #include "tests/support/devices.h"
 
@@ -37,7 +38,7 @@ struct State {
         m(device.place(test::random(shape, 2, type))),
         s(device.place(test::full(moments(shape), 0.01, type))),
         value(device.place(Tensor(shape, DType::kBF16))),
-        rejected(device.place(Tensor::of<int64_t>({1}, {0}))) {}
+        rejected(device.place(Tensor::of<double>({1}, {0}))) {}
 
   static Shape moments(const Shape& shape) {
     const int64_t axis = std::max(shape[-2], shape[-1]);
@@ -47,7 +48,7 @@ struct State {
   // How many matrices have been left as they are, whoever says so.
   int64_t step(const Tensor& g, const MuonStep& how) {
     const int64_t said = muon(w, m, s, device.place(g), &value, how, &rejected);
-    return said + *rejected.copy_in(nullptr).data<int64_t>();
+    return said + std::llround(element(rejected));
   }
 };
 
