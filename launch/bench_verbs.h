@@ -29,9 +29,9 @@ struct BenchModel {
 void add_bench_options(CLI::App& verb, BenchModel& model, bool required);
 
 // Reads the configuration. A bench needs no data and no number of steps: what it leaves open is
-// filled in. Takes over its number of threads and its device. Collective. Throws Error (config,
-// 78).
-Config bench_config(const BenchModel& model, RankProcess& process);
+// filled in. Takes over its number of threads and its device, to train on or, if it does not
+// `train`, only to run the model. Collective. Throws Error (config, 78).
+Config bench_config(const BenchModel& model, RankProcess& process, bool train = true);
 
 // Declares --against: keys of a second configuration, which takes turns with the first.
 CLI::Option* add_against_option(CLI::App& verb, BenchModel& model);

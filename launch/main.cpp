@@ -2,10 +2,10 @@
 //
 // Linking the CUDA libraries costs every process a second and 200 MB, so they are behind dlopen:
 // libanabranch_cuda.so is taken if it was built, a driver is there, and the processor was not
-// chosen by ANABRANCH_DEVICE=cpu or an argument `device=cpu` (after --set). Otherwise
-// libanabranch_cpu.so is. Verbs that compute nothing never pay for CUDA. A configuration that asks
-// for more than the chosen build has is refused by the library itself, which is told why there is
-// no CUDA in it.
+// chosen by ANABRANCH_DEVICE=cpu or an argument: `device=cpu` after --set, `cpu` after --device.
+// Otherwise libanabranch_cpu.so is. Verbs that compute nothing never pay for CUDA. A configuration
+// that asks for more than the chosen build has is refused by the library itself, which is told why
+// there is no CUDA in it.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -32,16 +32,24 @@ std::string own_folder() {
   return whole.substr(0, whole.rfind('/'));
 }
 
+bool is_device(const std::string& word) {
+  return word == "auto" || word == "cpu" || word == "cuda";
+}
+
 // What the environment or the command line says of the device, or nothing.
 std::string asked_device(int argc, char** argv) {
   std::string device;
   if (const char* variable = std::getenv("ANABRANCH_DEVICE")) device = variable;
   for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const std::string joined = "--set=device=";
-    if (argument.rfind(joined, 0) == 0) device = argument.substr(joined.size());
-    const bool follows_set = i > 1 && std::string(argv[i - 1]) == "--set";
-    if (follows_set && argument.rfind("device=", 0) == 0) device = argument.substr(7);
+    const std::string one = argv[i], two = std::string(argv[i - 1]) + "=" + one;
+    for (const std::string& argument : {one, two}) {
+      const std::string set = "--set=device=", option = "--device=";
+      if (argument.rfind(set, 0) == 0) device = argument.substr(set.size());
+      // Another word the verb itself refuses, as it does of every option.
+      const bool known =
+          argument.rfind(option, 0) == 0 && is_device(argument.substr(option.size()));
+      if (known) device = argument.substr(option.size());
+    }
   }
   return device;
 }
@@ -112,7 +120,7 @@ int main(int argc, char** argv) {
   // on shared cores the spinning would cost more than it saves. Read when the library is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "10000", 0);
   const std::string device = asked_device(argc, argv);
-  if (!device.empty() && device != "auto" && device != "cpu" && device != "cuda") {
+  if (!device.empty() && !is_device(device)) {
     std::fprintf(stderr, "anabranch: error: device \"%s\", must be one of auto, cpu, cuda\n",
                  device.c_str());
     return kConfigFault;

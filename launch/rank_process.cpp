@@ -14,7 +14,6 @@
 #include "monitoring/gpu_sampler.h"
 #include "parallel/comm/device_group.h"
 #include "parallel/comm/nccl_environment.h"
-#include "runtime/memory_need.h"
 
 namespace anabranch {
 namespace {
@@ -89,6 +88,14 @@ void RankProcess::take_device(const DeviceWish& wish) {
   }
   world_ = device_group(std::move(world_), context_.device);
   world_->set_trace(&trace_);
+}
+
+void RankProcess::say_device() const {
+  if (first()) std::cerr << join("device: ", devices_.text(), "\n");
+}
+
+void RankProcess::require(const MemoryNeed& need) const {
+  require_memory(need, topology_.local_size, host_memory());
 }
 
 const Gpu& RankProcess::gpu() const {

@@ -11,6 +11,7 @@
 #include "parallel/rank_context.h"
 #include "parallel/topology.h"
 #include "runtime/device_choice.h"
+#include "runtime/memory_need.h"
 
 namespace anabranch {
 
@@ -36,6 +37,13 @@ class RankProcess {
   void take_device(const DeviceWish& wish);
 
   [[nodiscard]] const DevicePlan& devices() const { return devices_; }
+
+  // Rank 0 says on the error stream where the ranks compute and why: for verbs that print no plan.
+  void say_device() const;
+
+  // Throws Error (config, 78) with the figures unless the ranks of this host, of which each needs
+  // as much, fit where they compute.
+  void require(const MemoryNeed& need) const;
 
   // Of this rank's GPU; null on the processor.
   [[nodiscard]] std::unique_ptr<GpuSampler> sample_gpu() const;

@@ -38,13 +38,13 @@ void add_bench_options(CLI::App& verb, BenchModel& model, bool required) {
   verb.add_flag("--json", model.json, "machine-readable");
 }
 
-Config bench_config(const BenchModel& model, RankProcess& process) {
+Config bench_config(const BenchModel& model, RankProcess& process, bool train) {
   Config config = read_model(model, {});
   if (config.parallel.threads > 0) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
   }
-  process.take_device(device_wish(config, process.world().size()));
+  process.take_device(train ? device_wish(config, process.world().size()) : inference_wish(config));
   return config;
 }
 

@@ -56,11 +56,11 @@ nlohmann::ordered_json json_of(const PairedRatio& ratio) {
 nlohmann::ordered_json json_of(const GenerateBench& b, const GenerateWish& wish) {
   const GenerateBenchOptions& o = wish.options;
   const Speeds speeds(b, o);
-  return {{"parameters", b.parameters},          {"batch", o.batch},
-          {"prompt_tokens", o.prompt_tokens},    {"tokens", o.tokens},
-          {"prefill_seconds", speeds.prefill},   {"prefill_tokens_per_second", speeds.read},
-          {"decode_seconds", speeds.decode},     {"decode_tokens_per_second", speeds.written},
-          {"pool_peak_bytes", b.pool_peak_bytes}};
+  return {{"parameters", b.parameters},        {"batch", o.batch},
+          {"prompt_tokens", o.prompt_tokens},  {"tokens", o.tokens},
+          {"prefill_seconds", speeds.prefill}, {"prefill_tokens_per_second", speeds.read},
+          {"decode_seconds", speeds.decode},   {"decode_tokens_per_second", speeds.written},
+          {"gpu_waits", b.gpu_waits},          {"pool_peak_bytes", b.pool_peak_bytes}};
 }
 
 std::string speeds_text(const GenerateBench& b, const GenerateBenchOptions& o) {
@@ -71,12 +71,15 @@ std::string speeds_text(const GenerateBench& b, const GenerateBenchOptions& o) {
       speeds.read, speeds.prefill, speeds.written, speeds.written / static_cast<double>(o.batch));
 }
 
-void print(const std::vector<GenerateBench>& all, const GenerateWish& wish, int threads) {
+void print(const std::vector<GenerateBench>& all, const GenerateWish& wish,
+           const RankProcess& process) {
+  const int threads = process.context().threads;
   const GenerateBench& b = all.front();
   const GenerateBenchOptions& o = wish.options;
   const bool pair = all.size() > 1;
   if (wish.model.json) {
-    nlohmann::ordered_json document = {{"threads", threads}};
+    nlohmann::ordered_json document = {{"threads", threads},
+                                       {"device", process.devices().hardware()}};
     document.update(json_of(b, wish));
     if (pair) {
       const Gains gains(b, all[1]);
@@ -98,31 +101,35 @@ void print(const std::vector<GenerateBench>& all, const GenerateWish& wish, int 
     text += fmt::format("throughput over that one's:\nprefill      {}\ndecode       {}\n",
                         ratio_text(gains.prefill), ratio_text(gains.decode));
   }
+  if (process.context().device.is_cuda()) {
+    text += fmt::format("host         waited {} for its GPU in the last round\n",
+                        counted(b.gpu_waits, "time"));
+  }
   std::cout << text << "peak memory  " << bytes_text(static_cast<double>(b.pool_peak_bytes))
             << " of tensors\n";
 }
 
 int run(GenerateWish wish, RankProcess& process) {
-  const Config config = bench_config(wish.model, process);
+  const Config config = bench_config(wish.model, process, false);
   wish.options.vocabulary = wish.model.vocabulary;
   const auto weights = [&](const Config& of) {
-    return weights_memory(*make_model(of, wish.model.vocabulary));
+    return weights_memory(*make_model(of, wish.model.vocabulary), process.context().device);
   };
   MemoryNeed need = weights(config);
   std::vector<GenerateBench> all;
   const auto& pool = process.context().pool;
   if (wish.model.against.empty()) {
-    require_memory(need, process.topology().local_size);
+    process.require(need);
     all = {bench_generate(config, wish.options, pool)};
   } else {
     const Config against = bench_against(wish.model);
     need += weights(against);
-    require_memory(need, process.topology().local_size);
+    process.require(need);
     for (GenerateBench& b : bench_generate(config, against, wish.options, pool)) {
       all.push_back(std::move(b));
     }
   }
-  if (process.first()) print(all, wish, process.context().threads);
+  if (process.first()) print(all, wish, process);
   return 0;
 }
 

@@ -102,8 +102,7 @@ void print(const SaveBench& b, int ranks) {
 
 int run(const SaveWish& wish, StopRequest& stop, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
-  require_memory(need_of(config, wish.model.vocabulary)(shape_of(config, process.world().size())),
-                 process.topology().local_size);
+  process.require(need_of(config, wish.model.vocabulary)(shape_of(config, process.world().size())));
   const SharedFolder folder(wish.dir, process);
   const std::optional<SaveBench> result =
       bench_save(config, {wish.model.vocabulary, folder.path(), wish.steps, wish.saves},

@@ -167,7 +167,7 @@ int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
   MemoryNeed need = need_without_saves(config, wish, process);
   const MemoryNeed more = need_without_saves(other, wish, process);
   need += more;
-  require_memory(need, process.topology().local_size);
+  process.require(need);
   const StepPair pair = bench_step_pair(config, other, wish.model.vocabulary, wish.pairs,
                                         process.world(), process.context());
   if (process.first()) print(pair, wish);
@@ -177,7 +177,7 @@ int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
 int run(const StepWish& wish, RankProcess& process) {
   const Config config = bench_config(wish.model, process);
   if (!wish.model.against.empty()) return run_pair(wish, config, process);
-  require_memory(need_without_saves(config, wish, process), process.topology().local_size);
+  process.require(need_without_saves(config, wish, process));
   const StepBench result = bench_step(config, wish.model.vocabulary, wish.warmup, wish.steps,
                                       process.world(), process.context());
   if (process.first()) print(result, process, process.world().size(), wish.model.json);

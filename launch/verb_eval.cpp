@@ -10,19 +10,18 @@
 #include "core/base/error.h"
 #include "data/bigram.h"
 #include "data/validation.h"
+#include "launch/inference.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/progress.h"
-#include "launch/rank_process.h"
 #include "runtime/evaluator.h"
-#include "runtime/loaded_model.h"
 
 namespace anabranch {
 namespace {
 
 struct EvalWish {
-  std::string path, suite = "perplexity", data;
-  std::optional<int64_t> step;
+  ModelWish model;
+  std::string suite = "perplexity", data;
   int64_t micro_batch = 8, max_tokens = 0, train_tokens = 65536;
   bool bigram = false, json = false;
 };
@@ -112,7 +111,8 @@ std::string verdict(const Row& model, const Row& bigram) {
                    model.split, -lead);
 }
 
-void print(const std::vector<Row>& rows, const LoadedModel& loaded, bool json) {
+void print(const std::vector<Row>& rows, const LoadedModel& loaded, const std::string& device,
+           bool json) {
   if (json) {
     auto all = nlohmann::ordered_json::array();
     for (const Row& row : rows) {
@@ -125,6 +125,7 @@ void print(const std::vector<Row>& rows, const LoadedModel& loaded, bool json) {
     }
     std::cout << nlohmann::ordered_json{{"checkpoint", loaded.checkpoint.string()},
                                         {"step", loaded.manifest.step},
+                                        {"device", device},
                                         {"results", all}}
                      .dump(2)
               << "\n";
@@ -145,11 +146,11 @@ void print(const std::vector<Row>& rows, const LoadedModel& loaded, bool json) {
 }
 
 int run(const EvalWish& wish, RankProcess& process) {
-  LoadedModel loaded = load_model(wish.path, wish.step, process.context().pool);
+  LoadedModel loaded = load_on_device(wish.model, process);
   const Dataset dataset = Dataset::open(wish.data.empty() ? loaded.config.data.path : wish.data);
   check_tokenizer(loaded, dataset);
   const std::vector<Row> rows = measure_all(loaded, dataset, wish, process);
-  if (process.first()) print(rows, loaded, wish.json);
+  if (process.first()) print(rows, loaded, process.devices().hardware(), wish.json);
   return 0;
 }
 
@@ -159,10 +160,9 @@ void add_eval(CLI::App& app, int& exit_code) {
   CLI::App* verb =
       app.add_subcommand("eval", "measures a trained model; under mpirun the ranks share the work");
   auto wish = std::make_shared<EvalWish>();
-  verb->add_option("PATH", wish->path, "run directory or checkpoint")->required();
+  add_model_options(*verb, wish->model);
   add_word(*verb, "--suite", wish->suite, {"perplexity"}, "what to measure");
   verb->add_option("--data", wish->data, "data set; default: the run's");
-  add_whole(*verb, "--step", wish->step, {}, "which checkpoint; default: the newest good one");
   add_whole(*verb, "--micro-batch", wish->micro_batch, {1, 65536}, "sequences at a time");
   add_whole(*verb, "--max-tokens", wish->max_tokens, {},
             "of each validation split; 0: all. The training split has its own");

@@ -1,27 +1,23 @@
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/base/parallel_for.h"
 #include "core/base/read_file.h"
+#include "launch/inference.h"
 #include "launch/options.h"
 #include "launch/program.h"
-#include "launch/rank_process.h"
-#include "parallel/topology.h"
 #include "runtime/generator.h"
-#include "runtime/loaded_model.h"
 
 namespace anabranch {
 namespace {
 
 struct GenerateWish {
-  std::string path, prompt_file;
+  ModelWish model;
+  std::string prompt_file;
   std::vector<std::string> prompts;
-  std::optional<int64_t> step;
   SamplingOptions sampling;
   bool json = false;
 };
@@ -51,7 +47,8 @@ void generate_text(GenerateWish wish) {
     for (const std::string& line : read_lines(wish.prompt_file)) wish.prompts.push_back(line);
   }
   if (wish.prompts.empty()) wish.prompts.emplace_back();
-  LoadedModel loaded = load_model(wish.path, wish.step, std::make_shared<Pool>());
+  RankProcess process(self_group());
+  LoadedModel loaded = load_on_device(wish.model, process);
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& text : wish.prompts) prompts.push_back(encode(loaded.tokenizer, text));
   if (const auto eos = loaded.tokenizer.eos_id()) {
@@ -75,24 +72,18 @@ void generate_text(GenerateWish wish) {
 void add_generate(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "samples text from a trained model");
   auto wish = std::make_shared<GenerateWish>();
-  verb->add_option("PATH", wish->path, "run directory or checkpoint")->required();
+  add_model_options(*verb, wish->model);
   verb->add_option("--prompt", wish->prompts, "text to continue; repeat for a batch")
       ->allow_extra_args(false);
   verb->add_option("--prompts", wish->prompt_file, "file with a prompt a line");
   SamplingOptions& sampling = wish->sampling;
-  add_whole(*verb, "--step", wish->step, {}, "which checkpoint; default: the newest good one");
   add_whole(*verb, "--tokens", sampling.max_tokens, {}, "new tokens of each prompt");
   add_real(*verb, "--temperature", sampling.temperature, {}, "0: the most likely token");
   add_whole(*verb, "--top-k", sampling.top_k, {}, "among the k most likely; 0: all");
   add_real(*verb, "--top-p", sampling.top_p, {0, 1, true}, "among those that add up to p");
   add_whole(*verb, "--seed", sampling.seed, {}, "of the samples");
   verb->add_flag("--json", wish->json, "one JSON object a prompt");
-  verb->callback([wish] {
-    run_alone([&] {
-      set_thread_count(static_cast<int>(allowed_cores().size()));
-      generate_text(*wish);
-    });
-  });
+  verb->callback([wish] { run_alone([&] { generate_text(*wish); }); });
 }
 
 }  // namespace anabranch

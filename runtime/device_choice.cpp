@@ -87,30 +87,30 @@ std::string rank_list(const std::vector<size_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + word_list(words);
 }
 
-void refuse_crowds(const std::vector<Offer>& offers) {
+void refuse_crowds(const std::vector<Offer>& offers, const DeviceWish& wish) {
   for (const std::vector<size_t>& ranks : by_host(offers)) {
     for (size_t local = 0; local < ranks.size(); ++local) {
       const int seen = offers[ranks[local]].seen;
       if (seen < 2 || static_cast<int>(local) < seen) continue;
       throw config_error(offers[ranks[local]].host, " has ", counted(std::ssize(ranks), "rank"),
                          ", of which rank ", ranks[local], " sees ", counted(seen, "GPU"),
-                         ": start at most one rank a GPU, or set device: cpu");
+                         ": start at most one rank a GPU, or ", wish.instead);
     }
   }
 }
 
 bool has_one(const Offer& offer) { return offer.index >= 0; }
 
-void refuse_ranks_without(const std::vector<Offer>& offers) {
+void refuse_ranks_without(const std::vector<Offer>& offers, const DeviceWish& wish) {
   const auto without = std::ranges::find_if_not(offers, has_one);
   if (without == offers.end()) return;
   throw config_error("rank ", without - offers.begin(), " on ", without->host,
                      " has no GPU that it can use (", without->why,
-                     "), and other ranks have: set device: cpu, or leave that host out");
+                     "), and other ranks have: ", wish.instead, ", or leave that host out");
 }
 
 // NCCL has no communicators with two ranks on one GPU.
-void refuse_shared(const std::vector<Offer>& offers) {
+void refuse_shared(const std::vector<Offer>& offers, const DeviceWish& wish) {
   for (const std::vector<size_t>& ranks : by_host(offers)) {
     std::map<std::string, std::vector<size_t>> users;
     for (const size_t r : ranks) users[offers[r].id].push_back(r);
@@ -119,7 +119,7 @@ void refuse_shared(const std::vector<Offer>& offers) {
       const Offer& first = offers[sharing.front()];
       throw config_error(rank_list(sharing), " of ", first.host, " would compute on one GPU, ",
                          first.name, " ", id, ": give each rank one of its own, e.g. by ",
-                         "CUDA_VISIBLE_DEVICES, start fewer ranks, or set device: cpu");
+                         "CUDA_VISIBLE_DEVICES, start fewer ranks, or ", wish.instead);
     }
   }
 }
@@ -158,6 +158,8 @@ DeviceWish device_wish(const Config& config, int ranks) {
   return {config.device, runs_on_gpu(config, ranks)};
 }
 
+DeviceWish inference_wish(const Config& config) { return {config.device, true}; }
+
 std::string DevicePlan::text() const {
   return of_rank.empty() ? "cpu, " + why : "cuda, " + why + "; " + hardware();
 }
@@ -188,14 +190,14 @@ DevicePlan choose_devices(const DeviceWish& wish, const GpuSight& seen, const To
   }
   if (!why_not.empty()) {
     if (wish.asked == DeviceChoice::kCuda) {
-      throw config_error("device is cuda, but ", why_not, "; set device: cpu");
+      throw config_error("device is cuda, but ", why_not, "; ", wish.instead);
     }
     plan.why += why_not;
     return plan;
   }
-  refuse_crowds(offers);
-  refuse_ranks_without(offers);
-  refuse_shared(offers);
+  refuse_crowds(offers, wish);
+  refuse_ranks_without(offers, wish);
+  refuse_shared(offers, wish);
   if (wish.asked == DeviceChoice::kAuto) plan.why += "every rank has a GPU";
   for (const Offer& offer : offers) plan.of_rank.push_back(offer.name + " " + offer.id);
   plan.mine = {Device::Kind::kCuda, offers[static_cast<size_t>(world.rank())].index};

@@ -22,10 +22,15 @@ bool runs_on_gpu(const Config& config, int ranks);
 
 struct DeviceWish {
   DeviceChoice asked = DeviceChoice::kAuto;
-  bool able = false;  // whether the work runs on GPUs
+  bool able = false;                        // whether the work runs on GPUs
+  const char* instead = "set device: cpu";  // what refusals advise
 };
 
 DeviceWish device_wish(const Config& config, int ranks);
+
+// The same for ranks that only run a model. Each has all of it and nothing of a step is done, so
+// what trains on CPUs alone, train.deterministic: layout too, runs on GPUs.
+DeviceWish inference_wish(const Config& config);
 
 struct DevicePlan {
   Device mine;  // this rank's; all below is equal on all ranks

@@ -167,7 +167,10 @@ std::vector<std::vector<int32_t>> generate(Model& model,
   std::vector<int64_t> counts;
   for (int64_t n = 0; n < options.max_tokens; ++n) {
     if (std::ranges::all_of(sequences, [](const Sequence& s) { return s.done; })) break;
-    if (make_room(sequences, context)) state = room();
+    if (make_room(sequences, context)) {
+      state = {};  // its memory is taken again
+      state = room();
+    }
     const Tensor ids = pending(sequences, counts);
     const Tensor logits = model.decode(ids, counts, state).on_host();
     for (size_t i = 0; i < sequences.size(); ++i) {

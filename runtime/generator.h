@@ -19,7 +19,8 @@ struct SamplingOptions {
 };
 
 // Continues each prompt. Sequences that outgrow the model's context go on from its latest half, in
-// a new cache. A sequence's tokens depend on its prompt, the seed and its index alone.
+// a new cache. A sequence's tokens depend on its prompt, the seed and its index alone. On a GPU the
+// host waits once for the logits of all sequences' next tokens, and samples from them.
 //
 //   prompts    one token list a sequence, none empty
 //   on_token   told each new token of sequence i as it comes; may be empty

@@ -56,8 +56,7 @@ fs::path run_directory_of(const fs::path& path) {
   return whole.parent_path().parent_path().parent_path();
 }
 
-LoadedModel load_model(const fs::path& path, std::optional<int64_t> step,
-                       const std::shared_ptr<Pool>& pool) {
+LoadedModel find_model(const fs::path& path, std::optional<int64_t> step) {
   const fs::path checkpoint = checkpoint_of(path, step);
   Manifest manifest = read_manifest(checkpoint);
   const auto text = manifest.facts.find("config");
@@ -67,12 +66,19 @@ LoadedModel load_model(const fs::path& path, std::optional<int64_t> step,
   const Config config = parse_config(text->second, (checkpoint / "manifest.json").string());
   Tokenizer tokenizer = Tokenizer::load((run_directory_of(path) / kRunTokenizer).string());
   auto model = make_model(config, static_cast<int64_t>(tokenizer.vocab_size()));
-  require_memory(weights_memory(*model));
-  model->visit([&](Param& w) { allocate(w, master_type(config.train.precision), pool); });
-  const std::vector<StateItem> items = weights_of(*model);
-  load_state(checkpoint, weights_only(manifest, items), items);
-  model->visit([](Param& w) { round_to_value(w); });
   return {checkpoint, std::move(manifest), config, std::move(model), std::move(tokenizer)};
+}
+
+void load_weights(LoadedModel& loaded, const std::shared_ptr<Pool>& pool) {
+  Model& model = *loaded.model;
+  require_memory(weights_memory(model));
+  const bool on_gpu = pool && pool->device().is_cuda();
+  const DType master = master_type(loaded.config.train.precision);
+  model.visit([&](Param& w) { allocate(w, master, on_gpu ? nullptr : pool); });
+  const std::vector<StateItem> items = weights_of(model);
+  load_state(loaded.checkpoint, weights_only(loaded.manifest, items), items);
+  model.visit([](Param& w) { round_to_value(w); });
+  if (on_gpu) model.visit([&](Param& w) { keep_value_in(w, pool); });
 }
 
 }  // namespace anabranch

@@ -53,14 +53,15 @@ double control_group_memory(const fs::path& mount, const fs::path& membership) {
   return least;
 }
 
-MemoryNeed weights_memory(Model& model) {
+MemoryNeed weights_memory(Model& model, Device where) {
   MemoryNeed need;
   model.visit([&](const Param& w) {
     const auto count = static_cast<double>(w.shape.count());
     const DType master = accumulator_of(w.compute);
     need.parameters += w.shape.count();
     need.weights += count * static_cast<double>(size_of(w.compute));
-    if (w.compute != master) need.masters += count * static_cast<double>(size_of(master));
+    if (w.compute != master && where.is_cpu())
+      need.masters += count * static_cast<double>(size_of(master));
   });
   need.weights += need.masters;
   return need;

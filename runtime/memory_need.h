@@ -39,10 +39,10 @@ struct MemoryNeed {
 std::vector<Bucket> planned_buckets(Model& model, const FlatStore::Options& layout,
                                     MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
 
-// To train the model so; and only to run it.
+// To train the model so; and only to run it, on a device: a GPU keeps what ops read alone.
 MemoryNeed training_memory(Model& model, const FlatStore::Options& layout,
                            MatrixOptimizer matrix = MatrixOptimizer::kAdamw);
-MemoryNeed weights_memory(Model& model);
+MemoryNeed weights_memory(Model& model, Device where = {});
 
 // This machine's memory in bytes, or what its control groups leave this process of it.
 double physical_memory();

@@ -97,6 +97,11 @@ void initialise(Param& w, uint64_t seed) {
   }
 }
 
+void keep_value_in(Param& w, const std::shared_ptr<Pool>& pool) {
+  w.value = w.value.copy_in(pool, "parameter");
+  w.master = {};
+}
+
 void round_to_value(Param& w) {
   if (w.value.empty() || w.value.raw() == w.master.raw()) return;
   convert(w.value, w.master);

@@ -32,6 +32,10 @@ void allocate(Param& w, DType master_type, const std::shared_ptr<Pool>& pool = n
 // not allocated.
 void initialise(Param& w, uint64_t seed);
 
+// Moves what ops read of `w` into the memory of `pool` and lets go of the master: for inference on
+// a GPU whose weights were made or read on the host.
+void keep_value_in(Param& w, const std::shared_ptr<Pool>& pool);
+
 // w.value = w.master rounded, where these are two buffers.
 void round_to_value(Param& w);
 

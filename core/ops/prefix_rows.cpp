@@ -52,6 +52,18 @@ Var with_prefix(const Var& qkv, Param& keys, Param& values, int64_t sequences) {
   return qkv.tape()->record("with_prefix", y, {&keys, &values}, back);
 }
 
+Tensor prefix_rows(const Tensor& keys, const Tensor& values, int64_t sequences) {
+  AB_CHECK(keys.shape().rank() == 3 && values.shape() == keys.shape() &&
+               values.dtype() == keys.dtype() && sequences > 0 && sequences % keys.dim(0) == 0,
+           "[prefix_rows] keys are ", name_of(keys.dtype()), keys.shape(), ", values ",
+           name_of(values.dtype()), values.shape(), " for ", sequences, " sequences");
+  const int64_t width = 3 * keys.dim(2);
+  const Tensor none = keys.like({0, width}, keys.dtype(), "prefix");
+  Tensor rows = keys.like({sequences * keys.dim(1), width}, keys.dtype(), "prefix");
+  put(rows, none, keys, values, sequences);
+  return rows;
+}
+
 Var without_prefix(const Var& y, int64_t sequences, int64_t prefix) {
   AB_CHECK(y.shape().rank() == 2 && sequences > 0 && y.dim(0) % sequences == 0 &&
                y.dim(0) / sequences >= prefix,

@@ -23,6 +23,9 @@ namespace anabranch {
 // Keeps nothing but shapes. Throws Error if they do not fit.
 Var with_prefix(const Var& qkv, Param& keys, Param& values, int64_t sequences);
 
+// The prefixes alone, as a cache takes them in before the first token: [S * n, 3C]. No tape.
+Tensor prefix_rows(const Tensor& keys, const Tensor& values, int64_t sequences);
+
 // [S * (n + T), C] to [S * T, C].
 Var without_prefix(const Var& y, int64_t sequences, int64_t prefix);
 

@@ -33,9 +33,11 @@ class Sampler {
                         ": the cache would start over and be measured too");
     }
     model_ = make_model(config, options.vocabulary);
+    const bool on_gpu = pool->device().is_cuda();
     model_->visit([&](Param& w) {
-      allocate(w, master_type(config.train.precision), pool);
+      allocate(w, master_type(config.train.precision), on_gpu ? nullptr : pool);
       initialise(w, 1);
+      if (on_gpu) keep_value_in(w, pool);
     });
     result_.parameters = model_->cost().parameters;
   }
@@ -47,11 +49,13 @@ class Sampler {
     sampling.temperature = options_.temperature;
     int64_t told = 0;
     double first = 0;
+    const int64_t waits = pool_->stream().waits();
     const Stopwatch watch;
     generate(*model_, prompts_, sampling, [&](size_t, int32_t) {
       if (++told == options_.batch) first = watch.seconds();
     });
     const double all = watch.seconds();
+    result_.gpu_waits = pool_->stream().waits() - waits;
     if (round < 0) return;
     result_.prefill_seconds.push_back(first);
     result_.decode_seconds.push_back(all - first);

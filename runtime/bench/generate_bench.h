@@ -23,6 +23,7 @@ struct GenerateBench {
   int64_t parameters = 0;
   // Of each round: until every prompt has its first new token, and from there to the last.
   std::vector<double> prefill_seconds, decode_seconds;
+  int64_t gpu_waits = 0;        // of the host for its GPU, in the last round
   int64_t pool_peak_bytes = 0;  // of all models there were
 };
 

@@ -114,7 +114,8 @@ void refuse_other_folders(const fs::path& out) {
 ExportReport export_run(const ExportOptions& options) {
   const bool initial = options.step == int64_t{0};
   LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
-                               : load_model(options.path, options.step, nullptr);
+                               : find_model(options.path, options.step);
+  if (!initial) load_weights(loaded, nullptr);
   if (loaded.config.model.type != ModelType::kGpt2) {
     throw config_error("model.type is ", word_of(loaded.config.model.type),
                        ", and only gpt2 models are exported; read the checkpoint's HDF5 files");

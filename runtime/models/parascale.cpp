@@ -49,13 +49,9 @@ Var ParascaleBlock::decode(const Var& x, KvCache& cache, std::span<const int64_t
 }
 
 void ParascaleBlock::fill(KvCache& cache) const {
-  const auto sequences = std::ssize(cache.lengths);
-  const Tensor& k = prefix_k.value;
-  if (k.empty() || !prefixed()) return;
-  Tensor rows = k.like({sequences * k.dim(1), 3 * k.dim(2)}, k.dtype(), "prefix");
-  const Tensor none = k.like({0, 3 * k.dim(2)}, k.dtype(), "prefix");
-  cpu::with_prefix(rows, none, k, prefix_v.value, sequences);
-  cached_attention(rows, cache, heads);
+  if (prefix_k.value.empty() || !prefixed()) return;
+  cached_attention(prefix_rows(prefix_k.value, prefix_v.value, std::ssize(cache.lengths)), cache,
+                   heads);
 }
 
 Parascale::Parascale(const Gpt2Options& options, const ParascaleKeys& keys, const Regions& regions)

@@ -8,6 +8,7 @@
 #   models     `anabranch bench step` of each model below
 #   kernels    each kernel against what it could at best do
 #   train      a few steps of a small model from the packed shard
+#   infer      that run's loss on the GPU and on the processor, and how fast a model samples
 #   sanitizer  the op tests again under compute-sanitizer
 #
 # cuBLAS and NCCL are taken from the first of these that has the library: $CUDA_HOME, /usr/local/cuda, the newest
@@ -18,7 +19,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=gpu-check only=
-parts=(ops models kernels train sanitizer)
+parts=(ops models kernels train infer sanitizer)
 while [ $# -gt 0 ]; do
   case "$1" in
     --out) out=${2:?--out FOLDER}; shift 2 ;;
@@ -218,6 +219,23 @@ check_train() {
     result train passed "loss $(sed -nE 's/.*"type":"step".*"loss":([0-9.]+).*/\1/p' "$out/run/metrics.jsonl" |
       sed -n '1p;$p' | tr '\n' ' ')at the first and last step"
   fi
+}
+
+check_infer() {
+  local code=0 device on_gpu on_cpu
+  [ -d "$out/run/checkpoints" ] || { result infer skipped "no run: the part train makes one"; return; }
+  for device in cuda cpu; do
+    limited 60 "eval-$device" "$bin/anabranch" eval "$out/run" --data "$root/data" --device "$device" --json ||
+      { code=$?; result infer FAILED "$(why "$code" "eval-$device")"; return; }
+  done
+  on_gpu=$(number "$out/eval-cuda.log" loss) on_cpu=$(number "$out/eval-cpu.log" loss)
+  # The run is in bf16, which both round as they sum.
+  awk -v a="$on_gpu" -v b="$on_cpu" 'BEGIN {d = a / b - 1; exit !(d < 0.01 && d > -0.01)}' ||
+    { result infer FAILED "loss $on_gpu on the GPU, $on_cpu on the processor"; return; }
+  limited 60 sample "$bin/anabranch" bench generate "$configs/gpt2-85m.yaml" --set device=cuda \
+    --set train.precision=bf16 --set train.steps=1 --json || { code=$?; result infer FAILED "$(why "$code" sample)"; return; }
+  result infer passed "loss $on_gpu, on the processor $on_cpu; $(number "$out/sample.log" decode_tokens_per_second) tokens/s" \
+    "$(sed -n '/^{/,/^}/p' "$out/sample.log")"
 }
 
 check_sanitizer() {

@@ -16,6 +16,8 @@ case "$* " in
   --version*) echo 'anabranch of "today"' ;;
   doctor*) [ -n "${NO_GPU:-}" ] && echo '  ok    gpus: none: CUDA finds no GPU: none is here' && exit
     echo '  ok    gpu 0: NVIDIA H200, 139 GiB, NVLink yes' ;;
+  *generate*) printf '{\n  "decode_tokens_per_second": 812.5\n}\n' ;;
+  eval*) printf 'device: x\n{\n      "loss": %s,\n}\n' "$([[ $* == *cuda* ]] && echo "${LOSS:-4.01}" || echo 4.02)" ;;
   *moep*) echo 'anabranch: error: device is cuda, but this configuration does not run on GPUs yet' >&2; exit 78 ;;
   *kappa=false*) echo 'anabranch: error: out of memory' >&2; exit 70 ;;
   bench*) printf 'a note\n{\n  "ranks": 1,\n  "tokens_per_second": 450000.4,\n  "flop_per_second": 4.945e+14\n}\n' ;;
@@ -45,6 +47,13 @@ expect 'sanitizer   skipped  not asked for' "$out/result.txt"
 expect '"build": "anabranch of \"today\""' "$out/result.json"
 expect '"tokens_per_second": 450000.4' "$out/result.json"
 if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >/dev/null || bad=1; fi
+
+mkdir -p "$out/run/checkpoints"
+run 0 "$pack/check.sh" --out "$out" --only infer
+expect 'infer       passed   loss 4.01, on the processor 4.02; 812.5 tokens/s' "$out/result.txt"
+if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >/dev/null || bad=1; fi
+run 1 env LOSS=5 "$pack/check.sh" --out "$out" --only infer
+expect 'infer       FAILED   loss 5 on the GPU, 4.02 on the processor' "$out/result.txt"
 
 run 69 env NO_GPU=1 "$pack/check.sh" --out "$out"
 expect 'check: no GPU: CUDA finds no GPU: none is here' "$temp/said"

@@ -295,6 +295,7 @@ TEST_F(BenchTest, GenerateTimesPrefillAndDecode) {
                   {"threads", "parameters", "prefill_seconds", "prefill_tokens_per_second",
                    "decode_seconds", "decode_tokens_per_second", "pool_peak_bytes"});
   expect_text(arguments + "4", "decode");
+  EXPECT_EQ(bench(arguments + "4 --set device=cpu")["device"], "cpu");
   EXPECT_EQ(run("bench " + arguments + "11").exit_code, 64);  // beyond the context
 }
 

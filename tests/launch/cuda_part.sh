@@ -56,6 +56,8 @@ else
   grep -q 'gpus: none: no CUDA driver' <<<"$out" || fault "doctor does not say why: $out"
   run "$program" bench step "$(dirname "$0")/../../configs/gpt2-2core.yaml" --set device=cuda
   [ "$code" = 78 ] && grep -q 'no CUDA driver' <<<"$err" || fault "device=cuda ended $code: $err"
+  run "$program" eval "$temp" --device cuda
+  [ "$code" = 78 ] && grep -q 'no CUDA driver' <<<"$err" || fault "eval --device cuda ended $code: $err"
   printf 'device: cuda\nmodel: {preset: gpt2-2core}\ntrain: {batch_tokens: 512}\n' >"$temp/gpu.yaml"
   run "$program" bench step "$temp/gpu.yaml"
   [ "$code" = 78 ] && grep -q 'device is cuda, but no CUDA driver' <<<"$err" || fault "device: cuda ended $code: $err"

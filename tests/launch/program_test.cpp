@@ -125,6 +125,15 @@ TEST_F(ProgramTest, LauncherPicksTheBuild) {
   EXPECT_THAT(bad.err, HasSubstr("device \"tpu\", must be one of auto, cpu, cuda"));
   EXPECT_EQ(run("config keys --set device=tpu").exit_code, 78);
   EXPECT_EQ(run("config keys --set=device=tpu").exit_code, 78);
+  // Of eval and generate; a word that they do not know they refuse themselves.
+  const bool gpus = run("doctor").out.find("gpus: none") == std::string::npos;
+  for (const char* option : {"--device cuda", "--device=cuda"}) {
+    const ProgramResult none = run(std::string("eval none ") + option);
+    EXPECT_EQ(none.exit_code, gpus ? 65 : 78) << none.err;
+  }
+  EXPECT_EQ(run("generate none --device cpu").exit_code, 65);
+  EXPECT_EQ(run("generate none --device tpu").err,
+            "anabranch: error: --device: found tpu; expected auto, cpu or cuda\n");
 }
 
 TEST_F(ProgramTest, LauncherAloneSaysWhatIsMissing) {

@@ -154,13 +154,16 @@ TEST_F(TrainWatch, OtherVerbsTakeTheResult) {
   EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
   const Ended measured = program({"eval", run, "--json"});
   EXPECT_EQ(measured.exit_code, 0) << measured.output;
-  const Ended beside = program({"eval", run, "--bigram"});
+  const Ended beside = program({"eval", run, "--bigram", "--device", "cpu"});
+  EXPECT_THAT(beside.output, HasSubstr("device: cpu, as device says\n"));
   EXPECT_THAT(beside.output, testing::ContainsRegex(
                                  "text validation: the model (beats the bigram by|does not beat "
                                  "the bigram, it is) [0-9.]+ nats a token"));
   const Ended sampled = program({"generate", run, "--prompt", "the river", "--tokens", "5"});
   EXPECT_EQ(sampled.exit_code, 0) << sampled.output;
   EXPECT_THAT(sampled.output, HasSubstr("the river"));
+  EXPECT_THAT(sampled.output,
+              testing::ContainsRegex("device: (cpu|cuda), (auto: |as device says)"));
   const Ended exported = program({"checkpoint", "export", run, "--out", path("out").string()});
   EXPECT_EQ(exported.exit_code, 0) << exported.output;
   for (const std::string& word :

@@ -128,6 +128,17 @@ TEST(DeviceChoice, WhatDoesNotRunOnGpusStaysOnTheProcessor) {
               HasSubstr("cpu, auto: this configuration does not run on GPUs yet"));
   EXPECT_THAT(refusal({DeviceChoice::kCuda, false}, {"a"}, {two}),
               HasSubstr("does not run on GPUs yet"));
+  // Only to run a model nothing hinders, however it was trained.
+  Config config;
+  config.model.type = ModelType::kMoepMsit;
+  config.train.deterministic = Determinism::kLayout;
+  EXPECT_FALSE(device_wish(config, 2).able);
+  const auto ran = choose(inference_wish(config), {"a", "a"}, {two, two});
+  EXPECT_THAT(indices(ran), ElementsAre(0, 1));
+  config.device = DeviceChoice::kCuda;
+  DeviceWish there = inference_wish(config);
+  there.instead = "give --device cpu";
+  EXPECT_EQ(refusal(there, {"a"}, {sees({})}), "device is cuda, but no driver; give --device cpu");
   const DevicePlan asked = choose({DeviceChoice::kCpu, true}, {"a"}, {two})[0];
   EXPECT_EQ(asked.text(), "cpu, as device says");
   EXPECT_TRUE(asked.mine.is_cpu());

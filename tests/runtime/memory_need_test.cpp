@@ -48,6 +48,11 @@ TEST(MemoryNeed, CountsWhatIsKeptOfEachParameter) {
   const double bf16 = weights_memory(*model_of(kSmall, "bf16")).total();
   EXPECT_GT(bf16, 5 * n);  // matrices have a copy
   EXPECT_LE(bf16, 6 * n);
+  const Device gpu{Device::Kind::kCuda, 0};
+  const MemoryNeed there = weights_memory(*model_of(kSmall, "bf16"), gpu);
+  EXPECT_GE(there.total(), 2 * n);  // and no masters
+  EXPECT_LE(there.total(), 3 * n);
+  EXPECT_EQ(there.masters, 0);
 }
 
 TEST(MemoryNeed, RefusesWhatDoesNotFit) {

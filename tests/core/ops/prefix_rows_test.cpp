@@ -46,6 +46,17 @@ TEST(PrefixRows, DevicesAgree) {
   }
 }
 
+TEST(PrefixRows, AloneAreThoseBeforeNoTokens) {
+  for (const auto& device : test::devices()) {
+    const Tensor k = device.place(Tensor::of<double>({2, 1, 1}, {10, 11}));
+    const Tensor v = device.place(Tensor::of<double>({2, 1, 1}, {20, 21}));
+    EXPECT_EQ(test::values(prefix_rows(k, v, 4)),
+              (std::vector<double>{0, 10, 20, 0, 10, 20, 0, 11, 21, 0, 11, 21}));
+  }
+  const Tensor k = test::random({3, 3, 5}, 1);
+  EXPECT_THROW((void)prefix_rows(k, k, 4), Error);
+}
+
 TEST(PrefixRows, RefuseWhatDoesNotFit) {
   Param k = test::param("k", test::random({3, 3, 5}, 1));
   EXPECT_THROW(with_prefix(test::random({8, 15}, 3), k, k, kSequences), Error);
