@@ -20,8 +20,9 @@ namespace anabranch {
 //
 //   routing      kAsTrained for the loss of a model that looks ahead
 //
-// On a GPU the host waits once a batch, for its losses. The report's loss is nats per target; bits per byte counts the targets that have bytes, and
-// their bytes: sum of nats / (ln 2 * bytes). It depends on no training state and changes none.
+// The report's loss is nats per target; bits per byte counts the targets that have bytes, and
+// their bytes: sum of nats / (ln 2 * bytes). It depends on no training state and changes none. On a
+// GPU the host waits once a batch, for its losses.
 EvalReport evaluate(Model& model, const std::function<bool(MicroBatch&)>& next,
                     std::span<const int32_t> token_bytes, Group& world,
                     Routing routing = Routing::kCausal);

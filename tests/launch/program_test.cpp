@@ -133,7 +133,7 @@ TEST_F(ProgramTest, LauncherPicksTheBuild) {
   }
   EXPECT_EQ(run("generate none --device cpu").exit_code, 65);
   EXPECT_EQ(run("generate none --device tpu").err,
-            "anabranch: error: --device: found tpu; expected auto, cpu or cuda\n");
+            "anabranch: error: --device: found tpu; expected auto, cpu or cuda; nearest is cpu\n");
 }
 
 TEST_F(ProgramTest, LauncherAloneSaysWhatIsMissing) {
