@@ -19,6 +19,7 @@
 #include "runtime/memory_need.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/runtime/training.h"
+#include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
 namespace anabranch {
@@ -140,6 +141,18 @@ SamplingOptions sampled() {
   return o;
 }
 
+// Prompts read at once, and a token after each.
+void expect_logits_near(Model& got, Model& want) {
+  DecodeState there = got.decode_state(3, 8), here = want.decode_state(3, 8);
+  const auto compare = [&](const Tensor& ids, const std::vector<int64_t>& counts) {
+    test::expect_near(got.decode(ids, counts, there), test::values(want.decode(ids, counts, here)),
+                      test::kModelF32, join("logits of ", ids.shape()));
+  };
+  compare(Tensor::of<int32_t>({3, 5}, {97, 98, 99, 100, 101, 116, 0, 0, 0, 0, 104, 101, 108, 0, 0}),
+          {5, 1, 3});
+  compare(Tensor::of<int32_t>({3, 1}, {102, 104, 112}), {1, 1, 1});
+}
+
 // The losses of a validation split, those of a model that looks ahead too, and waits of the host.
 struct Measured {
   std::vector<EvalReport> reports;
@@ -235,6 +248,7 @@ TEST_P(SimInference, GeneratesTheTokensOfTheCpuAndWaitsOnceForEach) {
     EXPECT_THROW((void)generate(*there.model, kPrompts, greedy()), Error);
     return;
   }
+  expect_logits_near(*there.model, *here.model);
   for (const SamplingOptions& options : {greedy(), sampled()}) {
     const Tokens want = generate(*here.model, kPrompts, options);
     const int64_t before = gpu_->stream().waits();
