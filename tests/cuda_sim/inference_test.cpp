@@ -38,7 +38,7 @@ struct Family {
   void (*set)(Config& config);
 };
 
-void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
 
 template <GateVariant kVariant>
 void streams(Config& c) {
