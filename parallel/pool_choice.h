@@ -13,7 +13,9 @@
 //   gather  R + (n - 1) M E w
 //   radix   min over b of  D (R + 2 (n - 1) / n 8 E 2^b) + R + (n - 1) 8 E,  D = ceil(8 w / b)
 //
-// with n ranks, M rows of each, E experts, w bytes of a score, D digits of b bits.
+// with n ranks, M rows of each, E experts, w bytes of a score, D digits of b bits, at most 12.
+//
+// On a GPU the host waits for nothing; it does not know the groups of the plan.
 #pragma once
 
 #include "core/ops/expert_choice.h"
@@ -48,7 +50,8 @@ struct PoolScores {
 //                   a rank may have several pools
 //   group           null: alone
 //
-// All ranks of the group call it in one order. Throws Error if the rule does not fit the scores.
+// All ranks of the group call it in one order. Throws Error if the rule does not fit the scores; on
+// a GPU not where ranks have other numbers of rows than it says.
 ExpertChoice choose_in_pool(const Tensor& scores, const ExpertChoiceRule& rule, Group* group);
 
 // The same by a method of one's own choice.

@@ -149,9 +149,7 @@ bool runs_on_gpu(const Config& config, int ranks) {
   if (is_of_any_layout(config)) return false;
   const ModelType type = config.model.type;
   const bool routed = type == ModelType::kKappaMoe || type == ModelType::kMoepMsit;
-  if (ranks == 1 || !routed) return true;
-  return config.parallel.model.value == 1 &&
-         pool_sequences(config.model) <= config.train.micro_batch;
+  return ranks == 1 || !routed || config.parallel.model.value == 1;
 }
 
 DeviceWish device_wish(const Config& config, int ranks) {

@@ -16,8 +16,7 @@ namespace anabranch {
 
 // Whether all that a run of this configuration on so many ranks does can be done on GPUs. The one
 // place that says so: where it is false, `auto` is the processor and `cuda` is refused. What runs
-// on CPUs alone: train.deterministic: layout, experts spread over ranks, and pools of several
-// ranks.
+// on CPUs alone: train.deterministic: layout, and experts spread over ranks.
 bool runs_on_gpu(const Config& config, int ranks);
 
 struct DeviceWish {

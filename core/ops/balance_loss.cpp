@@ -7,7 +7,7 @@ namespace anabranch {
 namespace {
 
 // Rows of a pool.
-int64_t check(const Tensor& s, int64_t counts, const BalanceRule& rule) {
+int64_t check(const Tensor& s, const Tensor& counts, const BalanceRule& rule) {
   AB_CHECK(s.shape().rank() == 2 && s.dim(0) > 0 && s.dim(1) > 0 &&
                s.dtype() == accumulator_of(s.dtype()),
            "[balance_loss] the logits are ", name_of(s.dtype()), s.shape(),
@@ -16,19 +16,20 @@ int64_t check(const Tensor& s, int64_t counts, const BalanceRule& rule) {
   AB_CHECK(s.dim(0) % pool == 0 && rule.choices >= 1 && rule.ranks >= 1, "[balance_loss] pools of ",
            rule.pool_rows, " rows do not divide ", s.dim(0), " rows, or the choices ", rule.choices,
            " or ranks ", rule.ranks, " are not positive");
-  AB_CHECK(counts == pools * s.dim(1), "[balance_loss] ", counts, " counts for ", pools,
-           " pools and ", s.dim(1), " experts");
+  AB_CHECK(counts.count() == pools * s.dim(1) && counts.dtype() == DType::kI64 &&
+               counts.device() == s.device(),
+           "[balance_loss] the counts are ", name_of(counts.dtype()), counts.shape(),
+           " but need int64[", pools, ", ", s.dim(1), "] beside the logits");
   return pool;
 }
 
-Var on_cpu(const Var& logits, const std::vector<int64_t>& counts, const BalanceRule& rule,
-           int64_t pool) {
+// choices: of a pool, which counts are shares of.
+Var on_cpu(const Var& logits, const Tensor& counts, double choices, int64_t pool) {
   const Tensor& s = logits.value();
   std::vector<double> shares;
-  shares.reserve(counts.size());
-  for (const int64_t count : counts) {
-    shares.push_back(static_cast<double>(count) /
-                     static_cast<double>(pool * rule.ranks * rule.choices));
+  shares.reserve(static_cast<size_t>(counts.count()));
+  for (const int64_t count : counts.span<int64_t>()) {
+    shares.push_back(static_cast<double>(count) / choices);
   }
   Tensor loss = s.like({1}, s.dtype(), "balance_loss");
   set_element(loss, cpu::balance_loss_forward(s, shares, pool));
@@ -39,25 +40,10 @@ Var on_cpu(const Var& logits, const std::vector<int64_t>& counts, const BalanceR
   });
 }
 
-}  // namespace
-
-Var balance_loss(const Var& logits, const std::vector<int64_t>& counts, const BalanceRule& rule) {
-  const int64_t pool = check(logits.value(), std::ssize(counts), rule);
-  if (logits.value().device().is_cpu()) return on_cpu(logits, counts, rule, pool);
+Var on_gpu(const Var& logits, const Tensor& counts, double choices, int64_t pool) {
   if constexpr (build::kCuda) {
-    return balance_loss(logits, cuda::upload(logits.value(), counts), rule);
-  }
-  AB_FAIL("[balance_loss] no kernel for this device in this build");
-}
-
-Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule) {
-  const Tensor& s = logits.value();
-  const int64_t pool = check(s, counts.count(), rule);
-  if constexpr (build::kCuda) {
-    AB_CHECK(counts.dtype() == DType::kI64, "[balance_loss] the counts are ",
-             name_of(counts.dtype()), " but need int64");
-    const cuda::BalanceShares shares{counts, pool,
-                                     1 / static_cast<double>(pool * rule.ranks * rule.choices)};
+    const Tensor& s = logits.value();
+    const cuda::BalanceShares shares{counts, pool, 1 / choices};
     Tensor loss = s.like({1}, s.dtype(), "balance_loss");
     cuda::balance_loss_forward(loss, s, shares);
     if (logits.tape() == nullptr) return loss;
@@ -69,10 +55,13 @@ Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rul
   AB_FAIL("[balance_loss] no kernel for this device in this build");
 }
 
-Var balance_loss_of(const Var& logits, const TopKRoute& route, const BalanceRule& rule) {
-  const Tensor& counts = route.demand_on_device;
-  return counts.empty() ? balance_loss(logits, route.demand, rule)
-                        : balance_loss(logits, counts, rule);
+}  // namespace
+
+Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule) {
+  const int64_t pool = check(logits.value(), counts, rule);
+  const auto choices = static_cast<double>(pool * rule.ranks * rule.choices);
+  return logits.value().device().is_cpu() ? on_cpu(logits, counts, choices, pool)
+                                          : on_gpu(logits, counts, choices, pool);
 }
 
 }  // namespace anabranch

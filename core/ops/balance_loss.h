@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/autograd/tape.h"
-#include "core/ops/top_k_route.h"
 
 namespace anabranch {
 
@@ -28,18 +27,11 @@ struct BalanceRule {
 // The loss as a scalar of the logits' type; attach_loss gives it its weight.
 //
 //   logits  [M, E]      float32 or float64
-//   counts  [pools, E]  how many choices of each pool fell on each expert
+//   counts  [pools, E]  int64, beside them: how many choices of each pool fell on each expert
 //   loss    [1]
 //
 // Keeps logits and counts. Throws Error if the rule or the counts do not fit the logits.
-Var balance_loss(const Var& logits, const std::vector<int64_t>& counts,
-                 const BalanceRule& rule = {});
-
-// The same on a GPU, whose counts the host does not know: int64 in its memory.
 Var balance_loss(const Var& logits, const Tensor& counts, const BalanceRule& rule = {});
-
-// The same of the demand of a route of these logits, wherever that is known.
-Var balance_loss_of(const Var& logits, const TopKRoute& route, const BalanceRule& rule = {});
 
 namespace cpu {
 
@@ -63,8 +55,6 @@ struct BalanceShares {
 void balance_loss_forward(Tensor& loss, const Tensor& logits, const BalanceShares& shares);
 void balance_loss_backward(GradSink& dlogits, const Tensor& dloss, const Tensor& logits,
                            const BalanceShares& shares);
-// `counts` in the memory that `beside` has, without waiting for it.
-Tensor upload(const Tensor& beside, const std::vector<int64_t>& counts);
 
 }  // namespace cuda
 }  // namespace anabranch

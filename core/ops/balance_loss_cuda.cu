@@ -70,19 +70,6 @@ Logits<A> logits_of(const Tensor& s, const BalanceShares& shares) {
           shares.per_count,   static_cast<int>(s.dim(1)),           lanes_for(s.dim(1))};
 }
 
-// What the host has, as an argument of a kernel.
-struct Counts {
-  static constexpr int kMost = 256;
-
-  int64_t v[kMost];
-};
-
-__global__ void __launch_bounds__(Counts::kMost)
-    store_kernel(int64_t* to, Counts counts, int many) {
-  const int i = static_cast<int>(threadIdx.x);
-  if (i < many) to[i] = counts.v[i];
-}
-
 }  // namespace
 
 void balance_loss_forward(Tensor& loss, const Tensor& logits, const BalanceShares& shares) {
@@ -102,19 +89,6 @@ void balance_loss_backward(GradSink& dlogits, const Tensor& dloss, const Tensor&
                            dloss.device_data<A>(), logits.dim(0), dlogits.accumulate};
     for_rows(back, logits.dim(0), back.logits.lanes, logits.stream());
   });
-}
-
-Tensor upload(const Tensor& beside, const std::vector<int64_t>& counts) {
-  const int64_t count = std::ssize(counts);
-  Tensor to = beside.like({count}, DType::kI64, "balance_loss.counts");
-  for (int64_t first = 0; first < count; first += Counts::kMost) {
-    const int64_t many = std::min<int64_t>(count - first, Counts::kMost);
-    Counts some{};
-    std::copy_n(counts.begin() + first, many, some.v);
-    launch<store_kernel>({.threads = dim3(Counts::kMost)}, to.stream(),
-                         to.device_data<int64_t>() + first, some, static_cast<int>(many));
-  }
-  return to;
 }
 
 }  // namespace anabranch::cuda

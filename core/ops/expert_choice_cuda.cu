@@ -1,31 +1,11 @@
 #include <utility>
 
 #include "core/ops/expert_choice.h"
+#include "core/ops/score_keys.cuh"
 #include "core/ops/slot_plan.cuh"
-#include "core/ops/sort_key.h"
 
 namespace anabranch::cuda {
 namespace {
-
-inline constexpr int kTile = 32, kTileRows = 8;
-
-// keys[e, m] = the key of scores[m, e].
-template <class A, class Key>
-__global__ void __launch_bounds__(kTile* kTileRows)
-    keys_kernel(Key* keys, const A* scores, int64_t rows, int64_t experts) {
-  auto& tile = shared<Key[kTile][kTile + 1]>();
-  const int64_t first_row = int64_t{blockIdx.x} * kTile, first_expert = int64_t{blockIdx.y} * kTile;
-  const int x = static_cast<int>(threadIdx.x);
-  for (int y = static_cast<int>(threadIdx.y); y < kTile; y += kTileRows) {
-    const int64_t m = first_row + y, e = first_expert + x;
-    if (m < rows && e < experts) tile[y][x] = sort_key(scores[m * experts + e]);
-  }
-  __syncthreads();
-  for (int y = static_cast<int>(threadIdx.y); y < kTile; y += kTileRows) {
-    const int64_t m = first_row + x, e = first_expert + y;
-    if (m < rows && e < experts) keys[e * rows + m] = tile[x][y];
-  }
-}
 
 inline constexpr int kChooseThreads = 1024, kChooseWarps = kChooseThreads / kWarp;
 inline constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
@@ -168,9 +148,7 @@ void choose(ExpertChoice& choice, const Tensor& scores, const ExpertChoiceRule& 
   static_assert(sizeof(Key) == sizeof(A));  // so they have place in a tensor of scores
   Tensor key_rows = scores.like({E, M}, scores.dtype(), "expert_choice.keys");
   auto* keys = reinterpret_cast<Key*>(key_rows.device_data<A>());
-  const auto tiles = [](int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile); };
-  launch<keys_kernel<A, Key>>({.blocks = dim3(tiles(M), tiles(E)), .threads = {kTile, kTileRows}},
-                              scores.stream(), keys, scores.device_data<A>(), M, E);
+  score_keys<A>(keys, scores);
   Turns<A, Key> turns{choice.plan.source.device_data<int32_t>(),
                       choice.plan.gate.device_data<int32_t>(),
                       choice.kth.device_data<A>(),

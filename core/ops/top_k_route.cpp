@@ -19,8 +19,6 @@ void check(const Tensor& logits, const TopKRule& rule) {
            "[top_k_route] pools of ", rule.pool_rows, " rows, with rows elsewhere, for ",
            logits.dim(0), " rows here");
   AB_CHECK(logits.dim(0) * rule.k <= INT32_MAX, "[top_k_route] more slots than an int32 counts");
-  AB_CHECK(logits.device().is_cpu() || !rule.before || rule.capacity == 0 || rule.before_on_device,
-           "[top_k_route] on a GPU, what is served before is asked of before_on_device");
 }
 
 Tensor selected_logits(const Tensor& logits, const TopKRoute& route) {
@@ -64,6 +62,15 @@ void backward(GradSink& dlogits, const Tensor* dgates, const Tensor* dselected,
 }
 
 }  // namespace
+
+Tensor served_before(const TopKRule& rule, const Tensor& counts) {
+  const Tensor before = rule.before(counts);
+  AB_CHECK(before.dtype() == DType::kI64 && before.count() == counts.count() &&
+               before.device() == counts.device(),
+           "[top_k_route] what is served before is ", name_of(before.dtype()), before.shape(),
+           " but needs int64", counts.shape(), " beside the logits");
+  return before;
+}
 
 TopKRoute top_k_route(const Var& logits, const TopKRule& rule) {
   const Tensor& s = logits.value();

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "core/autograd/tape.h"
 #include "core/ops/groups.h"
@@ -26,24 +25,20 @@ struct TopKRule {
   int64_t capacity = 0;   // slots of an expert in a pool; 0: every choice has one
   int64_t pool_rows = 0;  // consecutive rows that share the slots; 0: all
   // How many choices of each expert are served before these rows' first, second, .. ones [k, E],
-  // given how many of these rows fell on each [k, E]. The rows are one pool then, or a part of one.
-  // Empty: these rows are whole pools.
-  std::function<std::vector<int64_t>(const std::vector<int64_t>& counts)> before = {};
-  // The same on a GPU, where it is asked if there is a capacity: int64 [k, E] in its memory.
-  std::function<Tensor(const Tensor& counts)> before_on_device = {};
+  // given how many of these rows fell on each [k, E]; int64, beside the logits. Asked if there is a
+  // capacity. The rows are one pool then, or a part of one. Empty: these rows are whole pools.
+  std::function<Tensor(const Tensor& counts)> before = {};
 };
 
-// On a GPU the host learns nothing of what was decided: the plan's groups and the demand are on the
-// device. The plan has M k slots, or with a capacity as many as there can be, of which some are
-// unused.
+// On a GPU the host learns nothing of what was decided: the plan's groups are on the device. The
+// plan has M k slots, or with a capacity as many as there can be, of which some are unused.
 struct TopKRoute {
   SlotPlan plan;  // sorted by expert, then by row; gates are indices into `gates`
   Tensor expert;  // [M, k] int32, by falling logit
   Tensor slot;    // [M, k] int32: where each choice stands in the plan; -1 if it was dropped
-  std::vector<int64_t> demand;  // [pools, E]: how many choices fell on each expert, dropped or not
-  Tensor demand_on_device;      // the same on a GPU, int64; `demand` is empty then
-  Var gates;                    // [M, k]
-  Var selected;                 // [S]: the logit of every slot; 0 of an unused one
+  Tensor demand;  // [pools, E] int64: how many choices fell on each expert, dropped or not
+  Var gates;      // [M, k]
+  Var selected;   // [S]: the logit of every slot; 0 of an unused one
 };
 
 // Routes every row by its logits.
@@ -52,6 +47,9 @@ struct TopKRoute {
 //
 // Keeps logits, gates and the plan. Throws Error if the rule does not fit the logits.
 TopKRoute top_k_route(const Var& logits, const TopKRule& rule);
+
+// What the rule says is served before. Throws Error unless that is as it must be.
+Tensor served_before(const TopKRule& rule, const Tensor& counts);
 
 namespace cpu {
 

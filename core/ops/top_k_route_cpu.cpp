@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "core/base/parallel_for.h"
@@ -66,12 +67,13 @@ class Support {
 };
 
 // By choice and expert, how many of these rows' choices fell on it.
-std::vector<int64_t> choice_counts(const Tensor& choices, int64_t experts) {
+Tensor choice_counts(const Tensor& choices, int64_t experts) {
   const int64_t k = choices.dim(1);
-  std::vector<int64_t> counts(static_cast<size_t>(k * experts), 0);
+  Tensor counts = choices.like({k, experts}, DType::kI64, "top_k_route.counts");
+  counts.fill_zero();
   const auto* expert = choices.data<int32_t>();
   for (int64_t i = 0; i < choices.count(); ++i) {
-    ++counts[static_cast<size_t>(i % k * experts + expert[i])];
+    ++counts.data<int64_t>()[i % k * experts + expert[i]];
   }
   return counts;
 }
@@ -96,14 +98,20 @@ void assign_slots(TopKRoute& route, const TopKRule& rule, int64_t experts) {
   const auto* expert = route.expert.data<int32_t>();
   route.slot = route.expert.like("top_k_route.slot");
   auto* slot = route.slot.data<int32_t>();
-  route.demand.assign(static_cast<size_t>(pools * experts), 0);
-  std::vector<int64_t> kept(static_cast<size_t>(experts), 0), before, served;
-  if (rule.before) before = rule.before(choice_counts(route.expert, experts));
+  route.demand = route.expert.like({pools, experts}, DType::kI64, "top_k_route.demand");
+  route.demand.fill_zero();
+  std::vector<int64_t> kept(static_cast<size_t>(experts), 0), served;
+  Tensor before;
+  if (rule.before && rule.capacity > 0) {
+    before = served_before(rule, choice_counts(route.expert, experts));
+  }
   for (int64_t p = 0; p < pools; ++p) {
-    int64_t* demand = route.demand.data() + p * experts;
+    int64_t* demand = route.demand.data<int64_t>() + p * experts;
     served.assign(static_cast<size_t>(experts), 0);
     for (int64_t c = 0; c < k; ++c) {
-      if (rule.before) std::copy_n(before.begin() + c * experts, experts, served.begin());
+      if (!before.empty()) {
+        std::copy_n(std::as_const(before).data<int64_t>() + c * experts, experts, served.begin());
+      }
       for (int64_t m = p * pool; m < (p + 1) * pool; ++m) {
         const int32_t e = expert[m * k + c];
         const bool room = rule.capacity == 0 || served[static_cast<size_t>(e)] < rule.capacity;

@@ -234,14 +234,9 @@ void admit(TopKRoute& route, const Choices& all, const TopKRule& rule) {
                            static_cast<unsigned>(all.pool), static_cast<unsigned>(all.k)};
   const Tiles tiles(all.pools * all.k, all.pool);
   const Tensor table = partition_table(route.expert, tiles, all.experts, order);
-  route.demand_on_device = counts_of(table, all, tiles, all.pools);
+  route.demand = counts_of(table, all, tiles, all.pools);
   Tensor before;
-  if (rule.before_on_device) {
-    before = rule.before_on_device(counts_of(table, all, tiles, all.k));
-    AB_CHECK(before.count() == all.k * all.experts && before.dtype() == DType::kI64,
-             "[top_k_route] what is served before is ", name_of(before.dtype()), before.shape(),
-             " but needs int64[", all.k, ", ", all.experts, "]");
-  }
+  if (rule.before) before = served_before(rule, counts_of(table, all, tiles, all.k));
   // What is served before a segment is known from others, or is counted from the pool's begin on.
   const int64_t segments = before.empty() ? all.k : 1;
   const Admit admit{order,
@@ -283,7 +278,7 @@ Tensor assign_slots(TopKRoute& route, Tensor& gates, const Tensor& logits, const
   const Served served{std::as_const(route.expert).device_data<int32_t>(),
                       limited ? std::as_const(route.slot).device_data<int32_t>() : nullptr};
   const Tensor table = partition_table(logits, tiles, all.experts, served);
-  if (!limited) route.demand_on_device = counts_of(table, all, tiles, all.pools);
+  if (!limited) route.demand = counts_of(table, all, tiles, all.pools);
   route.plan.groups = groups_of(table, tiles, all.experts, S);
   dispatch(logits.dtype(), [&]<class Any>() {
     using T = Accumulator<Any>;

@@ -169,7 +169,7 @@ void time_token_choice(OpTimer& t, const Tensor& logits, const TopKRule& rule) {
   t.both("top_k_route", {0, read, 0, read},
          [&](Tape* tape) { return top_k_route(OpTimer::on(tape, logits), rule).gates; });
   t.both("balance_loss", {0, read, 0, 2 * read}, [&](Tape* tape) {
-    return balance_loss_of(OpTimer::on(tape, logits), route, {rule.pool_rows, 1});
+    return balance_loss(OpTimer::on(tape, logits), route.demand, {rule.pool_rows, 1});
   });
 }
 

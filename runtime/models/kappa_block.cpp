@@ -149,9 +149,8 @@ Var KappaMixture::with_losses(const TopKRoute& route, const Var& u, const Var& l
   }
   if (context.balance > 0) {
     const BalanceRule rule{context.rule.pool_rows, 1, regions.pool_size()};
-    const Var balance =
-        pool ? balance_loss(logits, pool->demand(), rule) : balance_loss_of(logits, route, rule);
-    gates = losses.attach(gates, balance, context.balance);
+    const Tensor demand = pool ? pool->demand() : route.demand;
+    gates = losses.attach(gates, balance_loss(logits, demand, rule), context.balance);
   }
   if (keys.z_loss > 0) {
     const Var own = keys.z_input_grad == 1 ? logits : router(scale_gradient(u, keys.z_input_grad));
@@ -165,17 +164,9 @@ TopKRoute KappaMixture::route_of(const Var& logits, const KappaContext& context,
                                  std::optional<PoolCounts>& pool) const {
   if (regions.pool_size() == 1) return top_k_route(logits, context.rule);
   TopKRule rule = context.rule;
-  const auto ask = [&](const std::vector<int64_t>& counts) {
-    pool.emplace(counts, keys.experts, *regions.pool);
-  };
-  if (rule.capacity > 0) {
-    rule.before = [&](const std::vector<int64_t>& counts) {
-      ask(counts);
-      return pool->before();
-    };
-  }
+  rule.before = [&](const Tensor& counts) { return pool.emplace(counts, *regions.pool).before(); };
   TopKRoute route = top_k_route(logits, rule);
-  if (context.balance > 0 && !pool) ask(route.demand);
+  if (context.balance > 0 && !pool) pool.emplace(route.demand, *regions.pool);
   return route;
 }
 

@@ -121,13 +121,12 @@ MoepBlock::Choice MoepBlock::choose_by_token(const Var& logits, const MoepPass& 
   const bool learns = pass.losses.share != 0;
   const int64_t ranks = regions_.pool_size(), k = options_.choices();
   const int64_t pool = learns ? options_.pool_sequences() * pass.tokens / ranks : 0;
-  TopKRoute route = top_k_route(logits, {k, GateForm::kProbability, 0, pool});
+  const TopKRoute route = top_k_route(logits, {k, GateForm::kProbability, 0, pool});
   Choice choice{route.plan, route.gates, {}, 0};
   if (!learns) return choice;
-  if (ranks > 1) {
-    route.demand = PoolCounts(route.demand, options_.experts(), *regions_.pool).demand();
-  }
-  choice.loss = balance_loss_of(logits, route, {pool, k, ranks});
+  const Tensor demand =
+      ranks > 1 ? PoolCounts(route.demand, *regions_.pool).demand() : route.demand;
+  choice.loss = balance_loss(logits, demand, {pool, k, ranks});
   choice.weight = options_.keys.aux_alpha / static_cast<double>(options_.layers);
   return choice;
 }

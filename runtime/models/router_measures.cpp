@@ -8,9 +8,7 @@ namespace anabranch {
 void RouterMeasures::add(Measures& to, int64_t layer, const Tensor& logits,
                          const TopKRoute& route) const {
   if (!to.detailed) return;
-  const Tensor demand = route.demand_on_device.empty()
-                            ? Tensor::of<int64_t>({std::ssize(route.demand)}, route.demand)
-                            : route.demand_on_device.on_host();
+  const Tensor demand = route.demand.on_host();
   for (int64_t i = 0; i < demand.count(); ++i) {
     to.add(at(layer, i % experts_), static_cast<double>(demand.data<int64_t>()[i]));
   }

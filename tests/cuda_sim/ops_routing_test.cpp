@@ -57,7 +57,7 @@ std::vector<Tensor> run(const Inputs& in) {
       positive,
       {kRows / 2, SlotOrder::kAffinity, SlotPosition::kOriginal, SlotPosition::kCompact, true},
       windows, in.logits);
-  const std::vector<Var> losses{balance_loss(logits, route.demand_on_device, {kRows / 2, 2}),
+  const std::vector<Var> losses{balance_loss(logits, route.demand, {kRows / 2, 2}),
                                 router_z_loss(logits, ZLossForm::kDemeaned),
                                 binary_cross_entropy(logits, in.member)};
   const auto through = [&](const SlotPlan& plan, const Var& gates) {
@@ -73,7 +73,7 @@ std::vector<Tensor> run(const Inputs& in) {
   tape.backward(ys.back(), in.dy);
   std::vector<Tensor> got{route.expert,
                           route.slot,
-                          route.demand_on_device,
+                          route.demand,
                           route.gates.value(),
                           choice.kth,
                           route.selected.value(),

@@ -53,6 +53,16 @@ void select(Config& c) {
   c.model.moep.select = kSelection;
 }
 
+// Of a family whose pools lie on so many ranks.
+template <int kRanks, void (*kSet)(Config&)>
+void pooled(Config& c) {
+  kSet(c);
+  int64_t& pool = c.model.type == ModelType::kKappaMoe ? c.model.kappa.pool_sequences
+                                                       : c.model.moep.pool_sequences;
+  c.train.micro_batch = 2;
+  pool = kRanks * c.train.micro_batch;
+}
+
 const Family kFamilies[] = {
     {"gpt2", [](Config& c) { c.model.gpt2.dropout = 0.1; }},
     {"gpt2_recompute",
@@ -254,6 +264,19 @@ const Job kJobs[] = {
      2},
     {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }, 2},
     {"kappa", token_choice, 2},
+    {"kappa_pool", pooled<2, token_choice>, 2},
+    {"kappa_capacity_pool",
+     [](Config& c) {
+       pooled<3, token_choice>(c);
+       c.model.kappa.capacity_train = 1.25;
+       c.model.recompute = true;
+     },
+     3},
+    {"moep_pool", pooled<2, expert_choice>, 2},
+    {"moep_pool_3", pooled<3, expert_choice>, 3},
+    {"moep_token_choice_pool", pooled<2, select<Selection::kTokenChoice>>, 2},
+    {"moep_threshold_pool", pooled<2, select<Selection::kThreshold>>, 2},
+    {"moep_predictor_pool", pooled<3, select<Selection::kPredictor>>, 3},
 };
 
 class SimJobs : public testing::TestWithParam<Job> {

@@ -1,21 +1,18 @@
 #include "parallel/pool_choice.h"
 
 #include <bit>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <numeric>
 
+#include "tests/parallel/comm/gpu_ranks.h"
 #include "tests/support/op_checks.h"
+#include "tests/support/plans.h"
 
 namespace anabranch {
 namespace {
 
 using Method = ExpertChoice (*)(const Tensor&, const ExpertChoiceRule&, Group&);
-
-std::vector<int32_t> ints(const Tensor& t) {
-  return {t.data<int32_t>(), t.data<int32_t>() + t.count()};
-}
 
 // Any bits at all: every kind of number, and NaN of either sign.
 template <class T>
@@ -74,11 +71,11 @@ Tensor scores_of(const Kind<T>& kind, int64_t rows, int64_t experts) {
 void expect_same(const ExpertChoice& found, const ExpertChoice& want, const std::string& what) {
   EXPECT_EQ(found.k, want.k) << what;
   EXPECT_EQ(found.plan.rows, want.plan.rows) << what;
-  EXPECT_EQ(found.plan.groups.offsets, want.plan.groups.offsets) << what;
-  EXPECT_EQ(ints(found.plan.source), ints(want.plan.source)) << what;
-  EXPECT_EQ(ints(found.plan.gate), ints(want.plan.gate)) << what;
+  EXPECT_EQ(test::offsets(found.plan.groups), want.plan.groups.offsets) << what;
+  EXPECT_EQ(test::used(found.plan, found.plan.source), test::ints(want.plan.source)) << what;
+  EXPECT_EQ(test::used(found.plan, found.plan.gate), test::ints(want.plan.gate)) << what;
   ASSERT_EQ(found.kth.shape(), want.kth.shape()) << what;
-  EXPECT_EQ(std::memcmp(found.kth.raw(), want.kth.raw(), want.kth.bytes()), 0) << what;
+  EXPECT_TRUE(test::same_bytes(found.kth, want.kth)) << what;
 }
 
 // What each method finds over the ranks, of whom each has its number of rows, against one rank.
@@ -87,13 +84,16 @@ void expect_choice(const Tensor& scores, const std::vector<int64_t>& rows_of,
                    const std::string& what) {
   const int64_t E = scores.dim(1);
   const ExpertChoice whole = expert_choice(scores, rule);
-  run_on_threads(static_cast<int>(std::ssize(rows_of)), [&](Group& g) {
+  const auto ranks = static_cast<int>(std::ssize(rows_of));
+  test::run_on_all_devices(ranks, [&](Group& g, const test::TestDevice& on) {
     const auto me = rows_of.begin() + g.rank();
     const int64_t first = std::accumulate(rows_of.begin(), me, int64_t{0});
     ExpertChoice want = whole;
     want.plan = slots_of(whole.plan, first, *me);
-    const Tensor mine = scores.view(first * E, {*me, E});
-    for (const Method method : methods) expect_same(method(mine, rule, g), want, what);
+    const Tensor mine = on.place(scores.view(first * E, {*me, E}));
+    for (const Method method : methods) {
+      expect_same(method(mine, rule, g), want, what + ", " + on.name);
+    }
   });
 }
 

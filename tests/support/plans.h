@@ -21,8 +21,7 @@ inline std::vector<int64_t> offsets(const Groups& groups) {
 }
 
 inline std::vector<int64_t> demand(const TopKRoute& route) {
-  const Tensor& there = route.demand_on_device;
-  return there.empty() ? route.demand : elements<int64_t>(there);
+  return elements<int64_t>(route.demand);
 }
 
 // The slots that are used; checks that the others say so.

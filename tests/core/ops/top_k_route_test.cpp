@@ -77,48 +77,40 @@ TEST(TopKRoute, TheHostOfAGpuKnowsNoOffsets) {
 // Rows whose pool is larger drop what they drop in it.
 TEST(TopKRoute, APartOfAPoolKnowsItsPlace) {
   const TopKRule rule{2, GateForm::kSelectedSoftmax, 2, 0};
-  const TopKRoute whole = top_k_route(logits(), rule);
-  Counts first_counts;
-  for (const int64_t part : {0, 1}) {
-    TopKRule of_part = rule;
-    of_part.before = [&](const Counts& counts) -> Counts {
-      if (part == 0) {
-        first_counts = counts;
-        return {0, 0, 0, 0, 3, 1};  // all first choices: 1 2 1 1
+  const Ints whole = ints(top_k_route(logits(), rule).slot);
+  const Counts counts_of[] = {{0, 1, 1, 1, 1, 0}, {0, 2, 0, 1, 0, 1}};
+  // All first choices are 1 2 1 1.
+  const Counts before_of[] = {{0, 0, 0, 0, 3, 1}, {0, 1, 1, 1, 4, 1}};
+  for (const TestDevice& device : devices()) {
+    for (const size_t part : {0, 1}) {
+      TopKRule of_part = rule;
+      of_part.before = [&](const Tensor& counts) {
+        EXPECT_EQ(counts.shape(), (Shape{2, 3}));
+        EXPECT_EQ(test::elements<int64_t>(counts), counts_of[part]);
+        return device.place(Tensor::of<int64_t>({2, 3}, before_of[part]));
+      };
+      const Tensor rows = logits().view(static_cast<int64_t>(part) * 6, {2, 3});
+      const Ints got = ints(top_k_route(device.place(rows), of_part).slot);
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(got[i] < 0, whole[part * 4 + i] < 0) << "choice " << i << " of part " << part;
       }
-      return {first_counts[0], first_counts[1],     first_counts[2],
-              first_counts[3], 3 + first_counts[4], 1 + first_counts[5]};
-    };
-    const TopKRoute got = top_k_route(logits().view(part * 6, {2, 3}), of_part);
-    for (int64_t i = 0; i < 4; ++i) {
-      EXPECT_EQ(ints(got.slot)[static_cast<size_t>(i)] < 0,
-                ints(whole.slot)[static_cast<size_t>(part * 4 + i)] < 0)
-          << "choice " << i << " of part " << part;
     }
   }
-  EXPECT_EQ(first_counts, (Counts{0, 1, 1, 1, 1, 0}));
-  EXPECT_THROW(top_k_route(logits(), {2, GateForm::kSelectedSoftmax, 2, 2,
-                                      [](const Counts& counts) { return counts; }}),
-               Error);
 }
 
-// The same on a GPU, whose counts the host does not see.
-TEST(TopKRoute, APartOfAPoolOnAGpu) {
-  const TopKRule rule{2, GateForm::kSelectedSoftmax, 2, 0};
-  const Ints whole = ints(top_k_route(logits(), rule).slot);
+TEST(TopKRoute, AsksWhatIsBeforeOnlyWithACapacity) {
   for (const TestDevice& device : devices()) {
-    if (!device.pool) continue;
-    TopKRule of_part = rule;
-    of_part.before_on_device = [&](const Tensor& counts) {
-      EXPECT_EQ(test::elements<int64_t>(counts), (Counts{0, 2, 0, 1, 0, 1}));
-      return device.place(Tensor::of<int64_t>({2, 3}, {0, 1, 1, 1, 4, 1}));
-    };
-    const Tensor part = device.place(logits().view(6, {2, 3}));
-    const Ints got = ints(top_k_route(part, of_part).slot);
-    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(got[i] < 0, whole[4 + i] < 0) << "choice " << i;
-    TopKRule of_host = rule;
-    of_host.before = [](const Counts& counts) { return counts; };
-    EXPECT_THROW(top_k_route(part, of_host), Error);
+    TopKRule rule{2, GateForm::kSelectedSoftmax, 0, 0};
+    rule.before = [](const Tensor&) -> Tensor { throw Error(Fault::kInternal, "asked"); };
+    EXPECT_NO_THROW(top_k_route(device.place(logits()), rule));
+    rule.capacity = 2;
+    EXPECT_THROW(top_k_route(device.place(logits()), rule), Error);
+    rule.before = [](const Tensor& counts) { return counts; };
+    rule.pool_rows = 2;
+    EXPECT_THROW(top_k_route(device.place(logits()), rule), Error);
+    rule.pool_rows = 0;
+    rule.before = [](const Tensor& counts) { return counts.like({5}, DType::kI64, "few"); };
+    EXPECT_THROW(top_k_route(device.place(logits()), rule), Error);
   }
 }
 
@@ -188,7 +180,7 @@ void expect_as_on_cpu(const TestDevice& device, const Tensor& s, const TopKRule&
   EXPECT_EQ(offsets(b.groups), offsets(a.groups));
   EXPECT_EQ(used(b, b.source), used(a, a.source));
   EXPECT_EQ(used(b, b.gate), used(a, a.gate));
-  EXPECT_EQ(test::demand(got.route), want.route.demand);
+  EXPECT_EQ(test::demand(got.route), test::demand(want.route));
   const auto near = test::op_tolerance(s.dtype());
   test::expect_near(got.route.gates.value(), test::values(want.route.gates.value()), near, "gates");
   test::expect_near(got.ds, test::values(want.ds), near, "dlogits");

@@ -19,4 +19,14 @@ inline void run_on_gpus(int ranks, const std::function<void(Group&, const TestDe
   });
 }
 
+// Runs it on ranks that are threads without GPUs, and where the build and the machine have them on
+// such with.
+inline void run_on_all_devices(int ranks,
+                               const std::function<void(Group&, const TestDevice& on)>& body) {
+  run_on_threads(ranks, [&](Group& world) { body(world, {"cpu", nullptr}); });
+  if constexpr (build::kCuda) {
+    if (gpu_count() >= ranks) run_on_gpus(ranks, body);
+  }
+}
+
 }  // namespace anabranch::test
