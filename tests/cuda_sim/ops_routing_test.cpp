@@ -1,5 +1,6 @@
 // Routing on the simulated GPU: plans, rows on their way and back, losses. The same bits in every
 // order, and not one wait of the host.
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "core/ops/expert_choice.h"
 #include "core/ops/expert_rows.h"
 #include "core/ops/gather_rows.h"
+#include "core/ops/pool_counts.h"
+#include "core/ops/radix_select.h"
 #include "core/ops/router_z_loss.h"
 #include "core/ops/top_k_route.h"
 #include "tests/cuda_sim/sim.h"
@@ -23,7 +26,7 @@ constexpr int64_t kRows = 520, kWidth = 12, kExperts = 11;
 
 // In a GPU's memory; made once, as copies from the host may wait.
 struct Inputs {
-  Tensor x, logits, dy, seed, member, threshold;
+  Tensor x, logits, ties, dy, seed, member, threshold;
 
   explicit Inputs(const test::TestDevice& gpu)
       : x(gpu.place(test::random({kRows, kWidth}, 1, DType::kF32))),
@@ -34,12 +37,30 @@ struct Inputs {
     Tensor marks({kRows, kExperts}, DType::kU8);
     for (int64_t i = 0; i < marks.count(); ++i) marks.data<uint8_t>()[i] = i % 5 == 0 ? 1 : 0;
     member = gpu.place(marks);
+    Tensor coarse = test::random({kRows, kExperts}, 4, DType::kF32);
+    for (float& v : coarse.span<float>()) v = std::round(3 * v);
+    ties = gpu.place(coarse);
   }
 };
 
 void append(std::vector<Tensor>& to, const SlotPlan& plan) {
   to.insert(to.end(), {plan.source, plan.gate});
   if (!plan.groups.on_host()) to.push_back(plan.groups.on_device);
+}
+
+// What a part of a pool counts and takes, of one part.
+void append_radix(std::vector<Tensor>& to, const Tensor& scores) {
+  constexpr int kBits = 8;
+  RadixSelect of = radix_select(scores, kRows / 3);
+  for (int low = 32 - kBits; low >= 0; low -= kBits) {
+    take_digit(of, {low, kBits}, digit_counts(of, {low, kBits}));
+  }
+  const Tensor all = digit_counts(of, {0, 0}).reshape({1, 1, kExperts});
+  const Tensor before = pool_counts_before(all, 0);
+  to.insert(to.end(), {kth_scores(of), all, before, pool_counts_total(all)});
+  for (const SlotOrder order : {SlotOrder::kTime, SlotOrder::kAffinity}) {
+    append(to, slots_taken(of, before, order));
+  }
 }
 
 // All routing ops, forward and backward.
@@ -89,6 +110,7 @@ std::vector<Tensor> run(const Inputs& in) {
        {route.plan, all.plan, choice.plan, above, marked, own, positive, laid_out.plan}) {
     append(got, plan);
   }
+  append_radix(got, in.ties);
   for (const Var& v : losses) got.push_back(v.value());
   for (const Var& v : ys) got.push_back(v.value());
   return got;

@@ -13,6 +13,7 @@
 #include "runtime/config/validate.h"
 #include "runtime/planner/plan.h"
 #include "tests/cuda_sim/sim.h"
+#include "tests/parallel/comm/gpu_ranks.h"
 #include "tests/support/tolerance.h"
 
 namespace anabranch {
@@ -302,6 +303,22 @@ TEST_P(SimJobs, HaveTheLossesOfCpus) {
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_NEAR(got[i], want[i], tolerance.relative * want[i]) << "step " << i + 1;
   }
+}
+
+TEST_P(SimJobs, WaitOnceAStep) {
+  Config config = folder_.config("cpu", 4);
+  GetParam().set(config);
+  fill_derived(config);
+  const int64_t most = config.optim.matrix == MatrixOptimizer::kAdamw ? 1 : 2;
+  test::run_on_gpus(GetParam().ranks, [&](Group& g, const test::TestDevice& on) {
+    RankContext context;
+    context.rank = g.rank();
+    context.device = on.pool->device();
+    context.pool = std::make_shared<Pool>(context.device);
+    RandomStep step(config, 257, g, context);
+    step.run();
+    EXPECT_EQ(step.run().gpu_waits, most);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimJobs, testing::ValuesIn(kJobs),

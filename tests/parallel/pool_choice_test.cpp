@@ -78,22 +78,24 @@ void expect_same(const ExpertChoice& found, const ExpertChoice& want, const std:
   EXPECT_TRUE(test::same_bytes(found.kth, want.kth)) << what;
 }
 
-// What each method finds over the ranks, of whom each has its number of rows, against one rank.
+// What each method finds on a rank, of whom each has its number of rows, against one rank alone.
+void expect_on_rank(Group& g, const test::TestDevice& on, const Tensor& scores,
+                    const std::vector<int64_t>& rows_of, const ExpertChoiceRule& rule,
+                    const std::vector<Method>& methods, const std::string& what) {
+  const int64_t E = scores.dim(1);
+  const auto me = rows_of.begin() + g.rank();
+  const int64_t first = std::accumulate(rows_of.begin(), me, int64_t{0});
+  ExpertChoice want = expert_choice(scores, rule);
+  want.plan = slots_of(want.plan, first, *me);
+  const Tensor mine = on.place(scores.view(first * E, {*me, E}));
+  for (const Method method : methods) expect_same(method(mine, rule, g), want, what);
+}
+
 void expect_choice(const Tensor& scores, const std::vector<int64_t>& rows_of,
                    const ExpertChoiceRule& rule, const std::vector<Method>& methods,
                    const std::string& what) {
-  const int64_t E = scores.dim(1);
-  const ExpertChoice whole = expert_choice(scores, rule);
-  const auto ranks = static_cast<int>(std::ssize(rows_of));
-  test::run_on_all_devices(ranks, [&](Group& g, const test::TestDevice& on) {
-    const auto me = rows_of.begin() + g.rank();
-    const int64_t first = std::accumulate(rows_of.begin(), me, int64_t{0});
-    ExpertChoice want = whole;
-    want.plan = slots_of(whole.plan, first, *me);
-    const Tensor mine = on.place(scores.view(first * E, {*me, E}));
-    for (const Method method : methods) {
-      expect_same(method(mine, rule, g), want, what + ", " + on.name);
-    }
+  run_on_threads(static_cast<int>(std::ssize(rows_of)), [&](Group& g) {
+    expect_on_rank(g, {"cpu", nullptr}, scores, rows_of, rule, methods, what);
   });
 }
 
@@ -137,6 +139,35 @@ TEST_P(PoolChoice, ByRadixRanksMayHaveAnyNumberOfRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PoolChoice, testing::Values(1, 2, 3, 4, 8));
+
+// On GPUs, where the build and the machine have them: all kinds of scores, both orders, fewer rows
+// than an expert takes, and for radix ranks without any.
+TEST(PoolChoice, OnGpusIsThatOfOneRank) {
+  const auto run = [](const auto& kinds) {
+    test::run_on_all_devices(3, [&](Group& g, const test::TestDevice& on) {
+      for (const auto& kind : kinds) {
+        for (const double capacity : {0.4, 2.5}) {
+          const auto order = capacity < 1 ? SlotOrder::kAffinity : SlotOrder::kTime;
+          const Tensor scores = scores_of(kind, 63, 3);
+          const std::string what = join(kind.name, ", capacity ", capacity, ", ", on.name);
+          expect_on_rank(g, on, scores, {21, 21, 21}, {capacity, 63, order},
+                         {choose_by_gather, choose_by_radix}, what);
+          expect_on_rank(g, on, scores, {0, 58, 5}, {capacity, 63, order}, {choose_by_radix}, what);
+        }
+      }
+    });
+  };
+  run(kinds<float>());
+  run(std::vector{kinds<double>()[2], kinds<double>()[4], kinds<double>()[11]});
+}
+
+TEST(PoolChoice, OnTwoGpusOfManyRows) {
+  const Kind<float> kind = kinds<float>()[2];
+  test::run_on_all_devices(2, [&](Group& g, const test::TestDevice& on) {
+    expect_on_rank(g, on, scores_of(kind, 3000, 4), {1500, 1500}, {2, 0, SlotOrder::kTime},
+                   {choose_by_gather, choose_by_radix, choose}, on.name);
+  });
+}
 
 TEST(PoolChoice, ALargePool) {
   const Kind<float> kind = kinds<float>().front();
