@@ -38,8 +38,12 @@ struct Total {
 }  // namespace
 
 void pool_counts_before(Tensor& before, const Tensor& all, int64_t part) {
-  const Before f{before.device_data<int64_t>(), all.device_data<int64_t>(),
-                 all.dim(0), all.dim(1), all.dim(2), part};
+  const Before f{before.device_data<int64_t>(),
+                 all.device_data<int64_t>(),
+                 all.dim(0),
+                 all.dim(1),
+                 all.dim(2),
+                 part};
   each_pack<1>(f, f.experts, false, before.stream());
 }
 

@@ -48,8 +48,8 @@ RadixSelect radix_select(const Tensor& scores, int64_t k) {
 
 Tensor digit_counts(const RadixSelect& of, const KeyDigit& digit) {
   check_digit(of, digit);
-  Tensor counts = of.keys.like({of.keys.dim(0), int64_t{1} << digit.bits}, DType::kI64,
-                               "radix_select.counts");
+  Tensor counts =
+      of.keys.like({of.keys.dim(0), int64_t{1} << digit.bits}, DType::kI64, "radix_select.counts");
   if (of.keys.device().is_cpu()) {
     cpu::digit_counts(counts, of, digit);
     return counts;

@@ -194,9 +194,8 @@ void begin_select(RadixSelect& select, const Tensor& scores) {
   select.kth.fill_zero();
   each_pack<1>(Begin{select.place.device_data<int64_t>(), select.k}, select.place.count(), false,
                scores.stream());
-  with_keys(select.scores, [&]<class A, class Key>() {
-    score_keys<A>(keys_of<Key>(select.keys), scores);
-  });
+  with_keys(select.scores,
+            [&]<class A, class Key>() { score_keys<A>(keys_of<Key>(select.keys), scores); });
 }
 
 void digit_counts(Tensor& counts, const RadixSelect& of, const KeyDigit& digit) {
@@ -242,9 +241,8 @@ SlotPlan slots_taken(const RadixSelect& of, const Tensor& before, SlotOrder orde
     const Part<Key> part(of);
     const DigitOf<Key> equal{part, {0, 0}};
     const Tensor table = partition_table(last, tiles, 1, equal);
-    partition_place(
-        table, tiles, 1, equal,
-        FindLast<Key>{part, tie, table.device_data<int32_t>(), tiles.of_segment});
+    partition_place(table, tiles, 1, equal,
+                    FindLast<Key>{part, tie, table.device_data<int32_t>(), tiles.of_segment});
     const int64_t most = E * std::min(of.k, M);
     plan = plan_of(last, E * M, E, M, most,
                    Taken<Key>{part, std::as_const(last).device_data<int32_t>()});

@@ -10,10 +10,14 @@
 
 #include "parallel/grad_reducer.h"
 #include "parallel/mesh.h"
+#include "parallel/pool_choice.h"
+#include "parallel/pool_rows.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/parallel/comm/gpu_ranks.h"
 #include "tests/parallel/comm/group_checks.h"
+#include "tests/support/plans.h"
 #include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
 
 namespace anabranch::cuda_sim {
 namespace {
@@ -215,6 +219,30 @@ TEST(DeviceGroups, GroupsOfAMeshOverlap) {
       for (const Work& work : works) work.wait();
       for (const Tensor& t : {a, b}) test::expect_equal(t, Tensor::of<float>({1}, {2}), name);
       for (const Tensor& t : {c, d}) test::expect_equal(t, Tensor::of<float>({1}, {4}), name);
+    });
+  });
+}
+
+// Whoever asks has waited, whenever the streams run.
+TEST(DeviceGroups, CountAndChooseInAPool) {
+  using Counts = std::vector<int64_t>;
+  const Tensor scores = test::numbers({80, 3}, DType::kF32, [](int64_t i) { return i * i % 7; });
+  const ExpertChoiceRule rule{1, 80, SlotOrder::kTime};
+  const ExpertChoice whole = expert_choice(scores, rule);
+  for_each_schedule(4, [&](const std::string& name) {
+    run_on_gpus(2, [&](Group& g, const TestDevice& on) {
+      const int64_t r = g.rank();
+      const Tensor counts = on.place(Tensor::of<int64_t>({2, 1}, {5 + r, 7}));
+      const PoolCounts first(counts, g), second(counts, g);
+      EXPECT_EQ(test::elements<int64_t>(first.before()), (Counts{5 * r, 11 + 7 * r})) << name;
+      EXPECT_EQ(test::elements<int64_t>(second.demand()), (Counts{25})) << name;
+      const SlotPlan want = slots_of(whole.plan, 40 * r, 40);
+      const Tensor mine = on.place(scores.view(120 * r, {40, 3}));
+      for (const auto method : {choose_by_gather, choose_by_radix}) {
+        const ExpertChoice got = method(mine, rule, g);
+        EXPECT_EQ(test::used(got.plan, got.plan.gate), test::ints(want.gate)) << name;
+        EXPECT_EQ(test::values(got.kth), test::values(whole.kth)) << name;
+      }
     });
   });
 }

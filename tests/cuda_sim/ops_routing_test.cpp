@@ -92,20 +92,13 @@ std::vector<Tensor> run(const Inputs& in) {
     if (y.id() != ys.back().id()) tape.give(y, in.dy);
   }
   tape.backward(ys.back(), in.dy);
-  std::vector<Tensor> got{route.expert,
-                          route.slot,
-                          route.demand,
-                          route.gates.value(),
-                          choice.kth,
-                          route.selected.value(),
-                          membership(positive),
-                          slot_gates(in.logits, positive),
-                          laid_out.slots,
-                          laid_out.positions,
-                          laid_out.first_key,
-                          laid_out.last_key,
-                          tape.take_grad(x),
-                          tape.take_grad(logits)};
+  std::vector<Tensor> got{route.expert,         route.slot,
+                          route.demand,         route.gates.value(),
+                          choice.kth,           route.selected.value(),
+                          membership(positive), slot_gates(in.logits, positive),
+                          laid_out.slots,       laid_out.positions,
+                          laid_out.first_key,   laid_out.last_key,
+                          tape.take_grad(x),    tape.take_grad(logits)};
   for (const SlotPlan& plan :
        {route.plan, all.plan, choice.plan, above, marked, own, positive, laid_out.plan}) {
     append(got, plan);

@@ -12,7 +12,8 @@ const double kLog3 = std::log(3.0);
 
 // Of counts that are put beside the logits.
 Var loss_of(const Var& logits, const Counts& counts, const BalanceRule& rule = {}) {
-  const Tensor there = Tensor::of<int64_t>({std::ssize(counts)}, counts).copy_in(logits.value().pool());
+  const Tensor there =
+      Tensor::of<int64_t>({std::ssize(counts)}, counts).copy_in(logits.value().pool());
   return balance_loss(logits, there, rule);
 }
 
@@ -57,8 +58,8 @@ TEST(BalanceLoss, BalanceGivesTheSumOfShares) {
 TEST(BalanceLoss, PoolsAreAveraged) {
   const Tensor s = test::random({6, 3}, 1);
   const Counts counts{4, 1, 1, 0, 2, 4};
-  const double first = test::values(
-      loss_of(s.view(0, {3, 3}), {counts.begin(), counts.begin() + 3}).value())[0];
+  const double first =
+      test::values(loss_of(s.view(0, {3, 3}), {counts.begin(), counts.begin() + 3}).value())[0];
   const double second =
       test::values(loss_of(s.view(9, {3, 3}), {counts.begin() + 3, counts.end()}).value())[0];
   test::expect_near(loss_of(s, counts, {3, 1}).value(), {(first + second) / 2},
@@ -66,9 +67,7 @@ TEST(BalanceLoss, PoolsAreAveraged) {
 }
 
 TEST(BalanceLoss, GradientsAreThoseOfDifferences) {
-  const auto op = [](const Var& v) {
-    return loss_of(v, {5, 1, 3, 0, 2, 4, 4, 2, 1, 0}, {7, 2});
-  };
+  const auto op = [](const Var& v) { return loss_of(v, {5, 1, 3, 0, 2, 4, 4, 2, 1, 0}, {7, 2}); };
   test::expect_gradients(op, test::random({14, 5}, 1), {});
 }
 

@@ -42,8 +42,9 @@ std::vector<ExpertChoice> choose(const std::vector<Tensor>& parts, int64_t k, in
         sum_of(each([&](const RadixSelect& part) { return digit_counts(part, digit); })));
     for (RadixSelect& part : of) take_digit(part, digit, counts);
   }
-  const std::vector<Tensor> ties =
-      each([](const RadixSelect& part) { return digit_counts(part, {0, 0}); });
+  const std::vector<Tensor> ties = each([](const RadixSelect& part) {
+    return digit_counts(part, {0, 0});
+  });
   std::vector<ExpertChoice> taken;
   Tensor before(ties.front().shape(), DType::kI64);
   before.fill_zero();
