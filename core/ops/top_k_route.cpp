@@ -64,7 +64,7 @@ void backward(GradSink& dlogits, const Tensor* dgates, const Tensor* dselected,
 }  // namespace
 
 Tensor served_before(const TopKRule& rule, const Tensor& counts) {
-  const Tensor before = rule.before(counts);
+  Tensor before = rule.before(counts);
   AB_CHECK(before.dtype() == DType::kI64 && before.count() == counts.count() &&
                before.device() == counts.device(),
            "[top_k_route] what is served before is ", name_of(before.dtype()), before.shape(),
