@@ -2,10 +2,11 @@
 # Installs what the build, the tests and the quick start need on Debian 12, by package name.
 # Does nothing, and needs no network, where everything is there already.
 #
-#   launch/install.sh [build|test|text|parquet]...    default: build
+#   launch/install.sh [build|test|text|parquet|cuda]...    default: build
 #
 # parquet: Arrow C++ is not in Debian 12, so PyPI's pyarrow lends its libraries, from a Python
 # environment in .python/; without it the build refuses Parquet input and all else works.
+# cuda: cuobjdump, from PyPI too, by which the tests read what kernels need; not CUDA itself.
 #
 # shellcheck disable=SC2034  # the lists are read by name
 set -euo pipefail
@@ -16,14 +17,15 @@ packages_build=(g++ cmake ninja-build pkg-config ccache mold git ca-certificates
   libzstd-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev)
 packages_test=(clang-format clang-tidy clang libclang-rt-14-dev prometheus shellcheck iproute2 hdf5-tools)
 packages_parquet=(python3-venv)
+packages_cuda=(python3-venv)
 packages_text=(perl perl-doc bible-kjv bible-kjv-text)
 
 cd "$(dirname "$0")/.."
 sets=("${@:-build}")
 for set in "${sets[@]}"; do
   case "$set" in
-    build | test | text | parquet) ;;
-    *) echo "usage: launch/install.sh [build|test|text|parquet]..." >&2; exit 64 ;;
+    build | test | text | parquet | cuda) ;;
+    *) echo "usage: launch/install.sh [build|test|text|parquet|cuda]..." >&2; exit 64 ;;
   esac
 done
 
@@ -67,8 +69,18 @@ install_pyarrow() {
   fi
 }
 
+# Any of CUDA 13 reads what any other wrote.
+install_cuobjdump() {
+  echo "install: cuobjdump from PyPI, into .python/" >&2
+  if ! { python3 -m venv .python &&
+         .python/bin/pip install --quiet --retries 1 --no-deps 'nvidia-cuda-cuobjdump==13.*' >&2; }; then
+    echo "install: no cuobjdump; what kernels need is not checked" >&2
+  fi
+}
+
 mapfile -t missing < <(missing_packages)
 [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 # By what pip puts there last: an environment whose install was interrupted is none.
 [[ " ${sets[*]} " != *" parquet "* ]] || compgen -G ".python/lib/python3*/site-packages/pyarrow-*.dist-info" \
   >/dev/null || install_pyarrow
+[[ " ${sets[*]} " != *" cuda "* ]] || tests/gpu/cuobjdump.sh >/dev/null || install_cuobjdump

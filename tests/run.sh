@@ -54,6 +54,7 @@ thin() {
 # The same sources by CUDA's own compiler, for every architecture, warnings as errors.
 nvcc_step() {
   if command -v nvcc >/dev/null; then
+    launch/install.sh cuda
     step "nvcc" build cuda && step "cuda part" tests/launch/cuda_part.sh build/cuda
   else
     echo "== nvcc: NOT INSTALLED, so the CUDA sources were compiled for the simulator only"

@@ -13,7 +13,9 @@ constexpr size_t tile_bytes() {
       (StagedA<T, kTransposeA>::kCount + StagedB<T, kTransposeB>::kCount) * sizeof(T);
   constexpr size_t kAll = TileShape<T>::kStages * kStage;
   constexpr size_t kStaging = TileSums<T, kTransposeA, kTransposeB>::kStagingBytes;
-  return kAll > kStaging ? kAll : kStaging;
+  constexpr size_t kNeeded = kAll > kStaging ? kAll : kStaging;
+  static_assert(2 * kNeeded <= size_t{162} << 10U, "an A100 has room for two blocks");
+  return kNeeded;
 }
 
 // Makes a tile, by all threads of a block of kTileThreads. kPacks: all pointers and strides, and

@@ -33,6 +33,7 @@ void OpTimer::finish() const {
 
 void OpTimer::time(const std::string& name, double flops, double moved,
                    const std::function<void()>& f) {
+  if (repeats_ == 0) return all_.push_back({name, 0, flops, moved});
   const int64_t calls = on_gpu() ? 20 : 1;
   const auto all = seconds_of(repeats_, [&] {
     for (int64_t i = 0; i < calls; ++i) f();
@@ -44,6 +45,8 @@ void OpTimer::time(const std::string& name, double flops, double moved,
 void OpTimer::both(const std::string& name, const OpFigures& cost,
                    const std::function<Var(Tape*)>& op) {
   time(name + " forward", cost.flops, cost.bytes, [&] { op(nullptr); });
+  const OpTiming backward{name + " backward", 0, cost.backward_flops, cost.backward_bytes};
+  if (repeats_ == 0) return all_.push_back(backward);
   const size_t calls = on_gpu() ? 4 : 1;
   std::vector<double> seconds;
   Tensor dy;
@@ -61,7 +64,8 @@ void OpTimer::both(const std::string& name, const OpFigures& cost,
     finish();
     if (i > 0) seconds.push_back(watch.seconds() / static_cast<double>(calls));
   }
-  all_.push_back({name + " backward", median(seconds), cost.backward_flops, cost.backward_bytes});
+  all_.push_back(backward);
+  all_.back().seconds = median(seconds);
 }
 
 }  // namespace anabranch

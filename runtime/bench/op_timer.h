@@ -22,7 +22,7 @@ class OpTimer {
  public:
   //   rows     N, of a micro-batch
   //   type     the run's compute type
-  //   repeats  of each op, after one that does not count
+  //   repeats  of each op, after one that does not count; 0: none is run
   OpTimer(int64_t rows, DType type, int64_t repeats, std::shared_ptr<Pool> pool);
 
   [[nodiscard]] int64_t rows() const { return rows_; }

@@ -161,4 +161,11 @@ std::vector<OpTiming> bench_ops(const Config& config, int64_t vocabulary, int64_
   return timer.take();
 }
 
+OpBound bound_of(const OpTiming& op, const Machine& machine, DType type) {
+  Machine at_best = machine;
+  at_best.device.product_share.value = at_best.device.bandwidth_share.value = 1;
+  constexpr int kRanks = 1;
+  return {op.flops / at_best.product_rate(type, kRanks), op.bytes / at_best.memory_rate(kRanks)};
+}
+
 }  // namespace anabranch

@@ -8,6 +8,9 @@
 namespace anabranch {
 namespace {
 
+// Drawn for a tensor; longer ones have them again and again.
+constexpr int64_t kOwnValues = 1 << 20;
+
 // Where the host may fill what goes to `pool`.
 std::shared_ptr<Pool> on_host(const std::shared_ptr<Pool>& pool) {
   return pool && pool->device().is_cuda() ? nullptr : pool;
@@ -49,11 +52,15 @@ Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool)
   Tensor t(shape, type, on_host(pool), "bench");
   dispatch(type, [&]<class T>() {
     T* to = t.data<T>();
-    parallel_for(t.count(), 1 << 14, [&](int64_t begin, int64_t end) {
+    const int64_t own = std::min(t.count(), kOwnValues);
+    parallel_for(own, 1 << 14, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const PhiloxBlock word = philox(1, static_cast<uint64_t>(i));
         to[i] = T(static_cast<Accumulator<T>>(normal_pair(word[0], word[1])[0]));
       }
+    });
+    parallel_for(t.count() - own, kOwnValues, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i += own) std::copy_n(to, std::min(own, end - i), to + own + i);
     });
   });
   return placed(t, pool);

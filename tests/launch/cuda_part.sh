@@ -29,12 +29,15 @@ if ldd "$program" "$folder/libanabranch_cpu.so" | grep -E 'lib(cuda|cudart|cubla
 fi
 sections=$(readelf --sections --wide "$part")
 [[ $sections == *.nv_fatbin* ]] || fault "no kernels are in $part"
-if command -v cuobjdump >/dev/null; then
-  kernels=$(cuobjdump --list-elf --list-ptx "$part")
+gpu=$(dirname "$0")/../gpu
+if cuobjdump=$("$gpu/cuobjdump.sh"); then
+  kernels=$("$cuobjdump" --list-elf --list-ptx "$part")
   for code in sm_80.cubin sm_90.cubin sm_90.ptx; do
     grep -q "$code" <<<"$kernels" || fault "no code for $code"
   done
 fi
+
+"$gpu/kernel_budget.sh" "$folder" || fault "kernels grew, are new or are gone: see above"
 
 # With a driver in name alone the part is loaded, finds no GPU, and says so.
 mkdir "$temp/driver"
