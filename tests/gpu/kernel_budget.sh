@@ -149,7 +149,7 @@ awk -F'|' -v update="tests/gpu/kernel_budget.sh $folder --update" '
     for (key in known) if (!(key in found)) fault(key " is gone")
     for (key in less) ++lower
     if (faults) print "kernel budget: if that is meant: " update
-    else printf "kernel budget: %d kernels within the table%s\n", kernels,
+    else printf "kernel budget: %d kernels, by architecture, within the table%s\n", kernels,
       lower ? "; " lower " need less than it says: " update " keeps that" : ""
     exit faults > 0
   }' "$temp/table" "$temp/built"
