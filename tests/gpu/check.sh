@@ -6,7 +6,8 @@
 #
 #   ops        the op tests, on the GPU
 #   models     `anabranch bench step` of each model below
-#   kernels    each kernel against what it could at best do
+#   kernels    each op of a step, `anabranch bench ops`, against what the GPU's datasheet allows it at best
+#   torch      PyTorch's steps of the GPT-2 models and its ops at the same shapes, where it is installed for python3
 #   train      a few steps of a small model from the packed shard
 #   infer      that run's loss on the GPU and on the processor, and how fast a model samples
 #   sanitizer  the op tests again under compute-sanitizer
@@ -19,7 +20,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=gpu-check only=
-parts=(ops models kernels train infer sanitizer)
+parts=(ops models kernels torch train infer sanitizer)
 while [ $# -gt 0 ]; do
   case "$1" in
     --out) out=${2:?--out FOLDER}; shift 2 ;;
@@ -42,6 +43,7 @@ models=(
   "swiglu-8    kappa-d12.yaml    model.depth=8 model.kappa=false train.batch_tokens=65536 train.micro_batch=32"
   "moep-msit   moep-babylm.yaml  "
 )
+timed_ops=(gpt2-124m cmollm-85m kappa-8 moep-msit)  # the models whose ops are timed: one of each family
 
 die() {
   echo "check: $1" >&2
@@ -115,8 +117,11 @@ if ! starts; then
     command -v "$tool" >/dev/null || die "and it cannot be built again: $tool is not installed" 69
   done
   mkdir -p "$root/source" && tar -xzf "$root/source.tar.gz" -C "$root/source" || die "cannot unpack the source" 74
-  (cd "$root/source" && cmake --preset cuda && cmake --build --preset cuda) >"$out/build.log" 2>&1 ||
-    die "and building it again failed: see $out/build.log" 69
+  # Only what is run here, for this GPU alone where its kind is known.
+  kind=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -nE '1s/^([0-9]+)\.([0-9]+)$/\1\2/p')
+  (cd "$root/source" && cmake --preset cuda ${kind:+-DCMAKE_CUDA_ARCHITECTURES="$kind-real"} &&
+    cmake --build --preset cuda --target anabranch core_cuda_tests) >"$out/build.log" 2>&1 ||
+    die "and building it again failed: $(grep -m 1 -iE 'error|not found' "$out/build.log"); see $out/build.log" 69
   bin=$root/source/build/cuda own=/nowhere seconds=$((seconds + SECONDS))
   starts || die "built again it does not start: $(head -n 1 "$out/version.log")" 69
 fi
@@ -124,12 +129,13 @@ fi
 with_libraries "$bin/anabranch" doctor --dir "$out" >"$out/doctor.log" 2>&1 || true
 gpu=$(sed -nE 's/.* gpu 0: ([^,]*),.*/\1/p' "$out/doctor.log")
 [ -n "$gpu" ] || die "no GPU: $(sed -nE 's/.* gpus: none: //p; s/.*(anabranch: note: )/\1/p' "$out/doctor.log" | head -n 1)" 69
-# Dense bf16 FLOP per second that the vendor states.
+# Dense bf16 FLOP per second that the vendor states, and the file with the rest of its figures.
 case "$gpu" in
-  *H100*PCIe*) peak=756e12 ;;
-  *H100* | *H200*) peak=989e12 ;;
-  *A100*) peak=312e12 ;;
-  *) peak= ;;
+  *H100*PCIe*) peak=756e12 machine= ;;
+  *H100*) peak=989e12 machine=h100 ;;
+  *H200*) peak=989e12 machine=h200 ;;
+  *A100*) peak=312e12 machine=a100-80 ;;
+  *) peak='' machine='' ;;
 esac
 echo "GPU: $gpu${peak:+, stated peak $peak FLOP/s}"
 
@@ -137,16 +143,18 @@ echo "GPU: $gpu${peak:+, stated peak $peak FLOP/s}"
 json=() table=() failed=0
 result() {
   local name=$1 state=$2 what=$3 more=${4:-}
-  table+=("$(printf '%-10s  %-7s  %s' "$name" "$state" "$what")")
+  table+=("$(printf '%-14s  %-7s  %s' "$name" "$state" "$what")")
   json+=("{\"part\": \"$name\", \"state\": \"$state\", \"what\": $(quoted "$what")${more:+, \"figures\": $more}}")
   if [ "$state" = FAILED ]; then failed=1; fi
   echo "${table[-1]}"
 }
+# So many seconds, or what is left.
+at_most() { echo $(($(left) < $1 ? $(left) : $1)); }
 # Runs a command for at most $1 seconds, or what is left; its output goes to $2.log.
 limited() {
-  local most=$1 name=$2
+  local most name=$2
+  most=$(at_most "$1")
   shift 2
-  if [ "$(left)" -lt "$most" ]; then most=$(left); fi
   if [ "$most" -le 0 ]; then echo "no time was left" >"$out/$name.log"; return 124; fi
   with_libraries timeout --signal=TERM --kill-after=5 "$most" "$@" >"$out/$name.log" 2>&1
 }
@@ -194,14 +202,78 @@ check_models() {
 }
 
 check_kernels() {
+  local line name config sets set code options count
+  for line in "${models[@]}"; do
+    read -r name config sets <<<"$line"
+    [[ " ${timed_ops[*]} " == *" $name "* ]] || continue
+    [ -f "$configs/$config" ] || { result "ops:$name" skipped "no configs/$config"; continue; }
+    options=()
+    for set in $sets; do options+=(--set "$set"); done
+    code=0
+    limited 60 "ops-$name" "$bin/anabranch" bench ops "$configs/$config" "${options[@]}" --set device=cuda --type bf16 \
+      ${machine:+--machine "$configs/machines/$machine.yaml"} --json || code=$?
+    if grep -q 'does not run on GPUs yet' "$out/ops-$name.log"; then
+      result "ops:$name" skipped "does not run on GPUs yet"
+    elif [ "$code" != 0 ]; then
+      result "ops:$name" FAILED "$(why "$code" "ops-$name")"
+    else
+      sed -n '/^{/,/^}/p' "$out/ops-$name.log" >"$out/ops-$name.json"
+      count=$(grep -c '"op":' "$out/ops-$name.json")
+      result "ops:$name" passed "$count ops, below" "$(cat "$out/ops-$name.json")"
+    fi
+  done
+}
+
+check_torch() {
   local code=0
-  [ -x "$bin/kernel_bench" ] || { result kernels skipped "no kernel_bench in this build"; return; }
-  limited 90 kernels "$bin/kernel_bench" --json || code=$?
-  if [ "$code" != 0 ]; then
-    result kernels FAILED "$(why "$code" kernels)"
-  else
-    result kernels passed "see kernels.log" "$(sed -n '/^[[{]/,/^[]}]/p' "$out/kernels.log")"
+  if ! python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1; then
+    result torch skipped "python3 has no PyTorch that sees a GPU"
+    return
   fi
+  if [ "$(left)" -le 0 ]; then result torch FAILED "no time was left"; return; fi
+  # With its own libraries, not ours.
+  timeout --signal=TERM --kill-after=5 "$(at_most 120)" python3 "$here/torch_beside.py" --json "$out/torch.json" \
+    >"$out/torch.log" 2>&1 || code=$?
+  if [ "$code" != 0 ]; then
+    result torch FAILED "$(why "$code" torch)"
+  else
+    result torch passed "$(head -n 1 "$out/torch.log"), below" "$(cat "$out/torch.json")"
+  fi
+}
+
+# Each step and op that was timed: milliseconds, how much of what the datasheet allows is reached, PyTorch's
+# milliseconds and theirs over ours. Reads the files of results; a member of their JSON is a line.
+beside() {
+  local files=()
+  for file in "$out/torch.json" "$out"/*.json; do
+    if [ -f "$file" ] && [ "$file" != "$out/result.json" ]; then files+=("$file"); fi
+  done
+  [ ${#files[@]} -gt 0 ] || return 0
+  awk '
+    function value(text) {sub(/^[^:]*: "?/, "", text); sub(/"?,?$/, "", text); return text}
+    function put() {
+      line = sprintf("%-12s%-34s%10.3f  %-18s", model, op, 1e3 * seconds, share == "" ? "" : sprintf("%.0f%% of %s", 100 * share, by))
+      if ((model, op) in torch) line = line sprintf("%10.3f%8.2f", 1e3 * torch[model, op], torch[model, op] / seconds)
+      sub(/ +$/, "", line)
+      print line
+    }
+    FNR == 1 {
+      file = FILENAME; sub(/.*\//, "", file); sub(/\.json$/, "", file)
+      model = file; sub(/^ops-/, "", model)
+    }
+    file == "torch" {
+      if (/"model":/) model = value($0)
+      if (/"op":/) op = value($0)
+      if (/"seconds":/) torch[model, op] = value($0)
+      next
+    }
+    !title++ {printf "\n%-46s%10s  %-18s%10s%8s\n", "", "ms", "at best", "PyTorch ms", "ratio"}
+    file !~ /^ops-/ {if (/^ *"step_seconds":/) {op = "step"; share = ""; seconds = value($0); put()}; next}
+    /"op":/ {op = value($0); share = ""}
+    /"seconds":/ {seconds = value($0)}
+    /"bound_by":/ {by = value($0)}
+    /"of_bound":/ {share = value($0)}
+    /^ *\},?$/ && op != "" {put(); op = ""}' "${files[@]}"
 }
 
 check_train() {
@@ -266,6 +338,7 @@ done
 {
   echo "$gpu; $(head -n 1 "$out/version.log"); $SECONDS s"
   printf '%s\n' "${table[@]}"
+  beside
 } >"$out/result.txt"
 echo "written: $out/result.json, $out/result.txt"
 exit "$failed"

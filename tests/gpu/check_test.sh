@@ -18,9 +18,13 @@ case "$* " in
     echo '  ok    gpu 0: NVIDIA H200, 139 GiB, NVLink yes' ;;
   *generate*) printf '{\n  "decode_tokens_per_second": 812.5\n}\n' ;;
   eval*) printf 'device: x\n{\n      "loss": %s,\n}\n' "$([[ $* == *cuda* ]] && echo "${LOSS:-4.01}" || echo 4.02)" ;;
+  bench\ ops*gpt2-85m*)
+    [[ $* == *--machine*h200.yaml* ]] || { echo 'anabranch: error: no machine' >&2; exit 64; }
+    printf '{\n  "ops": [\n    {\n      "op": "gelu forward",\n      "seconds": 0.002,\n      "bytes": 1e9,\n'
+    printf '      "bound_by": "memory",\n      "of_bound": 0.5\n    }\n  ]\n}\n' ;;
   *moep*) echo 'anabranch: error: device is cuda, but this configuration does not run on GPUs yet' >&2; exit 78 ;;
   *kappa=false*) echo 'anabranch: error: out of memory' >&2; exit 70 ;;
-  bench*) printf 'a note\n{\n  "ranks": 1,\n  "tokens_per_second": 450000.4,\n  "flop_per_second": 4.945e+14\n}\n' ;;
+  bench*) printf 'a note\n{\n  "ranks": 1,\n  "step_seconds": 0.25,\n  "tokens_per_second": 450000.4,\n  "flop_per_second": 4.945e+14\n}\n' ;;
 esac
 PROGRAM
 printf '#!/usr/bin/env bash\necho "[  PASSED  ] 12 tests."\n' >"$bin/core_cuda_tests"
@@ -39,13 +43,37 @@ run() {
 }
 
 run 1 "$pack/check.sh" --out "$out" --only ops,models
-expect 'ops         passed   12 tests' "$out/result.txt"
-expect 'gpt2-124m   passed   450000 tokens/s, MFU 0.500' "$out/result.txt"
-expect 'swiglu-8    FAILED   ended 70: anabranch: error: out of memory' "$out/result.txt"
-expect 'moep-msit   skipped  does not run on GPUs yet' "$out/result.txt"
-expect 'sanitizer   skipped  not asked for' "$out/result.txt"
+expect 'ops             passed   12 tests' "$out/result.txt"
+expect 'gpt2-124m       passed   450000 tokens/s, MFU 0.500' "$out/result.txt"
+expect 'swiglu-8        FAILED   ended 70: anabranch: error: out of memory' "$out/result.txt"
+expect 'moep-msit       skipped  does not run on GPUs yet' "$out/result.txt"
+expect 'sanitizer       skipped  not asked for' "$out/result.txt"
 expect '"build": "anabranch of \"today\""' "$out/result.json"
 expect '"tokens_per_second": 450000.4' "$out/result.json"
+# What PyTorch does beside it: a python3 that has it, and then one that has none.
+cp torch_beside.py "$pack/"
+mkdir "$temp/torch" "$temp/none"
+cat >"$temp/torch/python3" <<'PYTHON'
+#!/usr/bin/env bash
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --json) printf '{\n "ops": [\n {\n "model": "gpt2-124m",\n "op": "step",\n "seconds": 0.5\n },\n {\n "model": "gpt2-124m",\n "op": "gelu forward",\n "seconds": 0.003\n }\n ]\n}\n' >"$2"
+      echo 'PyTorch 9.9' ;;
+  esac
+  shift
+done
+PYTHON
+printf '#!/usr/bin/env bash\nexit 1\n' >"$temp/none/python3"
+chmod +x "$temp"/{torch,none}/python3
+run 1 env PATH="$temp/torch:$PATH" "$pack/check.sh" --out "$out" --only models,kernels,torch
+expect 'ops:gpt2-124m   passed   1 ops, below' "$out/result.txt"
+expect 'ops:moep-msit   skipped  does not run on GPUs yet' "$out/result.txt"
+expect 'torch           passed   PyTorch 9.9, below' "$out/result.txt"
+grep -qE '^gpt2-124m +step +250\.000 +500\.000 +2\.00$' "$out/result.txt" || { cat "$out/result.txt"; bad=1; }
+grep -qE '^gpt2-124m +gelu forward +2\.000 +50% of memory +3\.000 +1\.50$' "$out/result.txt" || { cat "$out/result.txt"; bad=1; }
+if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >/dev/null || bad=1; fi
+run 0 env PATH="$temp/none:$PATH" "$pack/check.sh" --out "$out" --only torch
+expect 'torch           skipped  python3 has no PyTorch that sees a GPU' "$out/result.txt"
 if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >/dev/null || bad=1; fi
 
 mkdir -p "$out/run/checkpoints"

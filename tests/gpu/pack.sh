@@ -31,7 +31,7 @@ trap 'rm -r "$temp"' EXIT
 mkdir -p "$temp/program/bin" "$temp/program/lib"
 
 say "program"
-for file in anabranch libanabranch_cpu.so libanabranch_cuda.so core_cuda_tests kernel_bench; do
+for file in anabranch libanabranch_cpu.so libanabranch_cuda.so core_cuda_tests; do
   [ -f "$built/$file" ] || { say "without $file, which this build has not"; continue; }
   strip -o "$temp/program/bin/$file" "$built/$file"
 done
@@ -49,7 +49,7 @@ else
   git archive HEAD | gzip >"$folder/source.tar.gz"
 fi
 cp -r configs "$folder/configs"
-cp tests/gpu/check.sh "$folder/check.sh"
+cp tests/gpu/check.sh tests/gpu/torch_beside.py "$folder/"
 
 say "shard"
 text=$temp/text.txt
