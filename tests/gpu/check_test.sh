@@ -78,10 +78,34 @@ if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >
 
 mkdir -p "$out/run/checkpoints"
 run 0 "$pack/check.sh" --out "$out" --only infer
-expect 'infer       passed   loss 4.01, on the processor 4.02; 812.5 tokens/s' "$out/result.txt"
+expect 'infer           passed   loss 4.01, on the processor 4.02; 812.5 tokens/s' "$out/result.txt"
 if command -v python3 >/dev/null; then python3 -m json.tool "$out/result.json" >/dev/null || bad=1; fi
 run 1 env LOSS=5 "$pack/check.sh" --out "$out" --only infer
-expect 'infer       FAILED   loss 5 on the GPU, 4.02 on the processor' "$out/result.txt"
+expect 'infer           FAILED   loss 5 on the GPU, 4.02 on the processor' "$out/result.txt"
+
+# A program that does not start is built again, what is run of it and for this GPU alone.
+mkdir "$temp/tools" "$temp/source"
+touch "$temp/source/CMakeLists.txt"
+tar -czf "$pack/source.tar.gz" -C "$temp/source" .
+for tool in ninja g++ nvcc; do printf '#!/usr/bin/env bash\n' >"$temp/tools/$tool"; done
+printf '#!/usr/bin/env bash\necho 9.0\n' >"$temp/tools/nvidia-smi"
+cat >"$temp/tools/cmake" <<CMAKE
+#!/usr/bin/env bash
+echo "cmake \$*"
+[ "\$1" != --build ] || { mkdir -p build/cuda && cp "$temp/whole" build/cuda/anabranch; }
+CMAKE
+chmod +x "$temp"/tools/*
+cp "$bin/anabranch" "$temp/whole"
+echo 'no program' >"$bin/anabranch"
+run 0 env PATH="$temp/tools:$PATH" "$pack/check.sh" --out "$out" --only sanitizer
+expect 'the program does not start: ' "$temp/said"
+expect 'cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90-real' "$out/build.log"
+expect 'cmake --build --preset cuda --target anabranch core_cuda_tests' "$out/build.log"
+expect 'anabranch of "today"' "$out/version.log"
+printf '#!/usr/bin/env bash\necho "Could NOT find HDF5: error"; exit 1\n' >"$temp/tools/cmake"
+run 69 env PATH="$temp/tools:$PATH" "$pack/check.sh" --out "$out"
+expect 'building it again failed: Could NOT find HDF5: error; see ' "$temp/said"
+cp "$temp/whole" "$bin/anabranch"
 
 run 69 env NO_GPU=1 "$pack/check.sh" --out "$out"
 expect 'check: no GPU: CUDA finds no GPU: none is here' "$temp/said"

@@ -122,6 +122,34 @@ TEST_F(BenchTest, EveryFamilyHasProductsAndOps) {
   }
 }
 
+TEST_F(BenchTest, OpsAreCountedWithoutRunningThem) {
+  const std::string h100 = AB_SOURCE_DIR "/configs/machines/h100.yaml";
+  const Json ops = bench("ops run.yaml --vocab 50 --count --machine " + h100)["ops"];
+  const auto find = [&](const std::string& name) {
+    for (const Json& op : ops) {
+      if (op["op"] == name) return op;
+    }
+    ADD_FAILURE() << name << " is not in " << ops;
+    return Json();
+  };
+  const double N = 32, C = 32;  // 2 sequences of 16 tokens
+  const Json qkv = find("qkv y"), norm = find("layer_norm forward");
+  EXPECT_FALSE(qkv.contains("seconds"));
+  EXPECT_DOUBLE_EQ(qkv["flop"], 2 * N * C * 3 * C);
+  EXPECT_DOUBLE_EQ(qkv["bytes"], 2 * (N * C + 3 * N * C + 3 * C * C));
+  EXPECT_DOUBLE_EQ(norm["bytes"], 2 * 2 * N * C);
+  EXPECT_EQ(norm["bound_by"], "memory");
+  EXPECT_DOUBLE_EQ(norm["bound_seconds"], 2 * 2 * N * C / 3.35e12);
+  const Json large = bench("ops run.yaml --vocab 5000 --count --set model.width=1024 --machine " +
+                           h100)["ops"].front();
+  EXPECT_DOUBLE_EQ(large["flop"], 2 * N * 1024 * 3072);
+  const Json timed = bench("ops run.yaml --vocab 50 --repeats 1 --machine " + h100)["ops"].front();
+  EXPECT_DOUBLE_EQ(timed["of_bound"].get<double>() * timed["seconds"].get<double>(),
+                   timed["bound_seconds"]);
+  expect_text("ops run.yaml --vocab 50 --count --machine " + h100, "at best ms");
+  EXPECT_EQ(run("bench ops run.yaml --count --machine none.yaml").exit_code, 78);
+}
+
 TEST_F(BenchTest, StepTellsTheMatrixOptimizersRate) {
   for (const std::string matrix : {"muon", "aurora"}) {
     const std::string arguments =
