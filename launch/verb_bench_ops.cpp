@@ -35,7 +35,9 @@ struct OpsReport {
   }
 };
 
-std::string_view limit_of(const OpBound& bound) { return bound.by_memory() ? "memory" : "products"; }
+std::string_view limit_of(const OpBound& bound) {
+  return bound.by_memory() ? "memory" : "products";
+}
 
 nlohmann::ordered_json json_of(const OpTiming& op, const OpsReport& report) {
   nlohmann::ordered_json json = {{"op", op.name}};
@@ -121,8 +123,7 @@ void add_bench_ops(CLI::App& bench, int& exit_code) {
   auto wish = std::make_shared<OpsWish>();
   add_bench_options(*verb, wish->model, false);
   add_word(*verb, "--type", wish->type, {"fp32", "bf16"}, "instead of the configuration's");
-  CLI::Option* repeats =
-      add_whole(*verb, "--repeats", wish->repeats, {1, 100000}, "of each op");
+  CLI::Option* repeats = add_whole(*verb, "--repeats", wish->repeats, {1, 100000}, "of each op");
   verb->add_flag("--count", wish->count, "operations and bytes alone: runs no op")
       ->excludes(repeats);
   verb->add_option("--machine", wish->machine,

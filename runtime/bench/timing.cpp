@@ -60,7 +60,8 @@ Tensor random_values(Shape shape, DType type, const std::shared_ptr<Pool>& pool)
       }
     });
     parallel_for(t.count() - own, kOwnValues, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i += own) std::copy_n(to, std::min(own, end - i), to + own + i);
+      for (int64_t i = begin; i < end; i += own)
+        std::copy_n(to, std::min(own, end - i), to + own + i);
     });
   });
   return placed(t, pool);

@@ -140,8 +140,9 @@ TEST_F(BenchTest, OpsAreCountedWithoutRunningThem) {
   EXPECT_DOUBLE_EQ(norm["bytes"], 2 * 2 * N * C);
   EXPECT_EQ(norm["bound_by"], "memory");
   EXPECT_DOUBLE_EQ(norm["bound_seconds"], 2 * 2 * N * C / 3.35e12);
-  const Json large = bench("ops run.yaml --vocab 5000 --count --set model.width=1024 --machine " +
-                           h100)["ops"].front();
+  const Json large =
+      bench("ops run.yaml --vocab 5000 --count --set model.width=1024 --machine " + h100)["ops"]
+          .front();
   EXPECT_DOUBLE_EQ(large["flop"], 2 * N * 1024 * 3072);
   const Json timed = bench("ops run.yaml --vocab 50 --repeats 1 --machine " + h100)["ops"].front();
   EXPECT_DOUBLE_EQ(timed["of_bound"].get<double>() * timed["seconds"].get<double>(),
