@@ -33,14 +33,9 @@ if(AB_CUDA)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   find_package(CUDAToolkit 13 REQUIRED)
-  # Of the system, beside CUDA, or as Python's package nvidia-nccl-cu13 has it. Optional: one rank
-  # needs none.
+  # Headers of the system, beside CUDA, or as Python's package nvidia-nccl-cu13 has them. Optional:
+  # one rank needs none. The library is looked for when the program runs (nccl_library.cpp).
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2
-               HINTS ${NCCL_ROOT}/lib ${CUDAToolkit_LIBRARY_DIR})
-  if(NOT NCCL_INCLUDE_DIR)
-    set(NCCL_LIBRARY NCCL_LIBRARY-NOTFOUND)
-  endif()
 endif()
 
 # Third-party headers are not ours to warn about.
@@ -56,5 +51,5 @@ message(STATUS "anabranch: build ${CMAKE_BUILD_TYPE}, sanitizers '${AB_SANITIZE}
 message(STATUS "  MPI      ${MPI_CXX_VERSION}   HDF5 ${HDF5_VERSION}   oneDNN ${dnnl_VERSION}")
 message(STATUS "  CUDA     ${AB_CUDA}")
 if(AB_CUDA)
-  message(STATUS "  NCCL     ${NCCL_LIBRARY}")
+  message(STATUS "  NCCL     ${NCCL_INCLUDE_DIR}")
 endif()

@@ -27,6 +27,7 @@ if grep -E 'undefined symbol|not found' <<<"$loads"; then fault "$part does not 
 if ldd "$program" "$folder/libanabranch_cpu.so" | grep -E 'lib(cuda|cudart|cublas|cublasLt|nccl)\.'; then
   fault "processes on the processor load CUDA's libraries"
 fi
+if readelf --dynamic --wide "$part" | grep -E 'NEEDED.*libnccl'; then fault "$part does not load without NCCL"; fi
 sections=$(readelf --sections --wide "$part")
 [[ $sections == *.nv_fatbin* ]] || fault "no kernels are in $part"
 gpu=$(dirname "$0")/../gpu

@@ -42,7 +42,7 @@ const std::map<std::string, Folder> kFolders = {
        "fcntl.h", "sys/", "glob.h", "signal.h", "pthread.h"}}},
     {"parallel/comm",
      {{"core/base", "core/cuda", "core/tensor"},
-      {"mpi.h", "malloc.h", "unistd.h", "sched.h", "cuda", "nccl.h"}}},
+      {"dlfcn.h", "mpi.h", "malloc.h", "unistd.h", "sched.h", "cuda", "nccl.h"}}},
     {"parallel", {{"core", "parallel/comm"}, {"mpi.h", "unistd.h", "sched.h", "omp.h"}}},
     {"runtime",
      {{"core", "parallel", "data", "monitoring"},
