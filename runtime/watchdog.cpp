@@ -26,6 +26,10 @@ constexpr size_t kSteps = 33;  // of which the median is taken
 // The collectives' own deadline comes first: it knows who is missing.
 constexpr double kLater = 1;  // seconds
 
+// A rank whose communication has failed has no more to wait for, but may wait for its GPU all the
+// same: for a collective that nothing ends.
+constexpr double kToNotice = 1;  // seconds
+
 constexpr double kDiskSeconds = 3;  // for writing down where the rank is
 
 double median(std::vector<double> values) {
@@ -108,6 +112,15 @@ void Watchdog::lost(const std::string& reason) {
   world_.abort(reason);
 }
 
+std::string Watchdog::lost_peer() const {
+  try {
+    world_.check();
+  } catch (const Error& error) {
+    if (error.fault() == Fault::kPeer) return error.what();
+  }
+  return "";
+}
+
 Watchdog::Seen Watchdog::look() const {
   Seen seen{context_.heartbeat->beats()};
   // Where ranks meet again and again to wait for a save, that they meet is no progress.
@@ -136,24 +149,27 @@ void Watchdog::loop() {
     const double limit = limit_held();
     hold.unlock();
     const Seen now = look();
+    const std::string peer = lost_peer();
     hold.lock();
     if (now != seen) {
       seen = now;
       idle.reset();
     }
     idle_ = idle.tick();
-    if (limit <= 0 || idle_ < limit + kLater || going_down_) continue;
+    const double most = peer.empty() ? limit : std::min(limit, kToNotice);
+    if (limit <= 0 || idle_ < most + kLater || going_down_) continue;
     going_down_ = true;
     const double seconds = idle_;
     hold.unlock();
-    bark(seconds);
+    bark(seconds, peer);
     hold.lock();
   }
 }
 
-void Watchdog::bark(double idle) {
+void Watchdog::bark(double idle, const std::string& peer) {
   const std::string reason = join("no progress for ", static_cast<int64_t>(idle), " s in step ",
-                                  context_.heartbeat->step(), ", ", context_.heartbeat->phase());
+                                  context_.heartbeat->step(), ", ", context_.heartbeat->phase(),
+                                  peer.empty() ? "" : "; ", peer);
   write(reason, idle);
   world_.abort(reason);
 }

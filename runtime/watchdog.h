@@ -3,7 +3,8 @@
 // No progress for max(60 s, 10 median steps) is a hang. Beats of the heartbeat are progress, and,
 // at the pace of steps, collectives that begin or end. A rank that waits for a hung one finds out
 // by its collective's deadline, which is the same limit and knows who is missing; the watchdog's
-// thread is for the rank that hangs itself: it ends the process even if nothing else moves.
+// thread is for the rank that hangs itself: it ends the process even if nothing else moves. A rank
+// that has lost a peer and does not notice, as it waits for its GPU, is one too.
 #pragma once
 
 #include <condition_variable>
@@ -58,8 +59,9 @@ class Watchdog {
 
   void loop();
   [[nodiscard]] Seen look() const;
-  [[nodiscard]] double limit_held() const;  // lock_ held
-  void bark(double idle);
+  [[nodiscard]] std::string lost_peer() const;  // how communication has failed; empty: it has not
+  [[nodiscard]] double limit_held() const;      // lock_ held
+  void bark(double idle, const std::string& peer);
   // log/watchdog-rank-NNNN.json, and a line in the log; in a thread, as the disk may hang too.
   void write(const std::string& reason, double idle);
   [[nodiscard]] std::string document(const std::string& reason, double idle) const;

@@ -1,6 +1,7 @@
 #include "parallel/comm/nccl_comm.h"
 
 #include <algorithm>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -134,9 +135,15 @@ std::string NcclComm::error() {
   return state == ncclSuccess || state == ncclInProgress ? "" : nccl_error(state, "NCCL").what();
 }
 
-void NcclComm::cut_off() {
-  const std::scoped_lock hold(lock_);
-  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+bool NcclComm::cut_off(Clock::time_point until) {
+  std::unique_lock hold(lock_);
+  ncclComm* const comm = std::exchange(comm_, nullptr);
+  hold.unlock();
+  if (comm == nullptr) return true;
+  std::packaged_task<void()> abort([comm] { ncclCommAbort(comm); });
+  const std::future<void> done = abort.get_future();
+  std::thread(std::move(abort)).detach();
+  return done.wait_until(until) == std::future_status::ready;
 }
 
 }  // namespace anabranch::cuda

@@ -1,6 +1,7 @@
 // One of NCCL's communicators, as one rank has it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,11 @@ namespace anabranch::cuda {
 // `thread` end it. Its calls come from one thread; another may ask error() and cut_off().
 class NcclComm {
  public:
+  using Clock = std::chrono::steady_clock;
+
+  // Less than a rank that has failed is given to come down (Watchdog::Options::grace).
+  static constexpr std::chrono::seconds kLongestAbort{2};
+
   // What rank 0 makes and gives to all: a name of the communicator, on the CPU.
   static Tensor new_id();
 
@@ -33,8 +39,9 @@ class NcclComm {
 
   // What has failed since; empty: nothing.
   [[nodiscard]] std::string error();
-  // Ends what is under way undone.
-  void cut_off();
+  // Ends what is under way undone. That may hang as what it ends does, so it goes on in a thread of
+  // its own; false if it is not over by `until`: the GPU may still be at the rank's tensors.
+  bool cut_off(Clock::time_point until = Clock::now() + kLongestAbort);
 
  private:
   void await(const std::string& what);  // till nothing is in progress

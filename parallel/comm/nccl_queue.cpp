@@ -245,7 +245,8 @@ void NcclQueue::look(std::unique_lock<std::mutex>& hold) {
   }
   hold.lock();
   if (!error.empty() && !state_->failure) {
-    state_->failure = Error(Fault::kPeer, join("GPU communication of ", state_->who, ": ", error));
+    const std::string what = pending_.empty() ? "GPU communication" : pending_.front().work->text;
+    state_->failure = Error(Fault::kPeer, join(what, " on ", state_->who, ": ", error));
   }
   if (state_->failure || pending_.empty() || state_->deadline <= 0) return;
   // It waits for the compute stream first, which may be far behind: that is no peer's fault.
@@ -259,19 +260,25 @@ void NcclQueue::look(std::unique_lock<std::mutex>& hold) {
                          "this host says which"));
 }
 
-// Aborts the communicators, which ends what is on the stream, and lets go of its tensors.
+// Aborts the communicators, which ends what is on the stream, and lets go of its tensors. If that
+// hangs the stream never ends, and the tensors stay: whoever waits for us can still say what failed
+// and end the process.
 void NcclQueue::give_up(std::unique_lock<std::mutex>& hold) {
   const std::vector<std::weak_ptr<NcclComm>> comms = comms_;
   hold.unlock();
   state_->changed.notify_all();
+  const auto until = Clock::now() + NcclComm::kLongestAbort;
+  bool over = true;
   for (const auto& weak : comms) {
-    if (const auto comm = weak.lock()) comm->cut_off();
+    if (const auto comm = weak.lock()) over = comm->cut_off(until) && over;
   }
-  cudaStreamSynchronize(stream_.handle());
+  if (over) cudaStreamSynchronize(stream_.handle());
   hold.lock();
   std::vector<std::vector<Tensor>> tensors;
-  for (const Pending& p : pending_) tensors.push_back(p.work->take_tensors());
-  pending_.clear();
+  if (over) {
+    for (const Pending& p : pending_) tensors.push_back(p.work->take_tensors());
+    pending_.clear();
+  }
   gave_up_ = true;
   hold.unlock();
   tensors.clear();

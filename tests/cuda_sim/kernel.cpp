@@ -23,6 +23,7 @@ Options from_environment() {
   if (streams == "lazy") options.streams = Streams::kLazy;
   if (streams == "others_first") options.streams = Streams::kOthersFirst;
   if (streams == "random") options.streams = Streams::kRandom;
+  if (streams == "delayed") options.streams = Streams::kDelayed;
   const std::string_view seed = environment("AB_SIM_SEED");
   if (!seed.empty()) options.seed = std::strtoull(seed.data(), nullptr, 10);
   return options;
@@ -117,6 +118,11 @@ void for_each_schedule(int random, const std::function<void(const std::string& n
   for (int i = 0; i < random; ++i) {
     ++options().seed;
     body("random streams, seed " + std::to_string(options().seed));
+  }
+  options().streams = Streams::kDelayed;
+  for (int i = 0; i < random; ++i) {
+    ++options().seed;
+    body("random delays, seed " + std::to_string(options().seed));
   }
 }
 

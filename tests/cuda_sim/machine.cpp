@@ -74,16 +74,29 @@ void run_next(CUstream_st* stream) {
   machine().moved.notify_all();
 }
 
-// All that can run on any device.
+bool is_eager() {
+  return options().streams == Streams::kEager || options().streams == Streams::kDelayed;
+}
+
+// All that can run on any device and is not held up.
 void run_eagerly() {
   for (bool ran = true; ran;) {
     ran = false;
     for (SimDevice& device : machine().devices) {
       for (CUstream_st* stream : streams_of(device)) {
-        for (; stream->runnable(); ran = true) run_next(stream);
+        for (; !stream->held() && stream->runnable(); ran = true) run_next(stream);
       }
     }
   }
+}
+
+bool is_held_up(const Piece& piece) {
+  if (options().streams != Streams::kDelayed) return false;
+  if (options().delays) return options().delays(piece);
+  const uint64_t seed = options().seed;
+  const auto stream = static_cast<uint64_t>(64 * piece.device + piece.stream);
+  Random random{seed + (stream << 32U) + piece.number};
+  return random.below(size_t{8} << seed % 6) == 0;
 }
 
 bool fits_a_launch(const KernelCall& call) {
@@ -190,9 +203,10 @@ size_t allocated_bytes() {
 }
 
 void enqueue(CUstream_st* stream, StreamWork work) {
+  work.held = is_held_up(stream->piece(work));
   stream->work.push_back(std::move(work));
   ++stream->submitted;
-  if (options().streams == Streams::kEager) run_eagerly();
+  if (is_eager()) run_eagerly();
   machine().moved.notify_all();
 }
 
@@ -212,6 +226,7 @@ void run_until(Turn& turn, CUstream_st* stream, uint64_t ticket) {
   while (stream->completed < ticket) {
     if (CUstream_st* next = choose(stream)) {
       run_next(next);
+      if (is_eager()) run_eagerly();
     } else {
       machine().moved.wait(turn);
     }
@@ -220,6 +235,7 @@ void run_until(Turn& turn, CUstream_st* stream, uint64_t ticket) {
 
 void run_one(CUstream_st* stream) {
   if (CUstream_st* next = choose(stream)) run_next(next);
+  if (is_eager()) run_eagerly();
 }
 
 void run_all(Turn& turn) {

@@ -42,12 +42,20 @@ struct StreamWork {
   CUstream_st* other = nullptr;
   uint64_t ticket = 0;
   std::shared_ptr<anabranch::cuda_sim::JointWork> joint = {};
+  bool held = false;  // runs only where nothing else can
 };
 
 struct CUstream_st {
   std::deque<StreamWork> work;
   uint64_t submitted = 0, completed = 0;  // tickets, counted from 1
-  int device = 0;
+  int device = 0, number = 0;
+
+  // The next piece of work as a test sees it.
+  [[nodiscard]] anabranch::cuda_sim::Piece piece(const StreamWork& next) const {
+    return {device, number, submitted, next.other != nullptr, next.joint != nullptr};
+  }
+
+  [[nodiscard]] bool held() const { return !work.empty() && work.front().held; }
 
   [[nodiscard]] bool runnable() const {
     if (work.empty()) return false;

@@ -35,6 +35,7 @@ struct Registry {
   std::vector<ncclComm*> comms;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
   uint64_t ids = 0;
+  bool aborts_hang = false;
 };
 
 Registry& registry() {
@@ -108,17 +109,28 @@ ncclResult_t forget(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+// What a device's communicators have under way does not get done, and they say `error`.
+void break_up(int device, ncclResult_t error) {
+  const Turn turn = take_turn();
+  for (const ncclComm* comm : registry().comms) {
+    if (comm->mine().device != device) continue;
+    comm->mine().error = error;
+    comm->clique->break_up();
+  }
+}
+
 }  // namespace
 
 namespace anabranch::cuda_sim {
 
-void break_network(int device) {
+void break_network(int device) { break_up(device, ncclRemoteError); }
+
+void hang_network(int device) { break_up(device, ncclSuccess); }
+
+void hang_aborts(bool hang) {
   const Turn turn = take_turn();
-  for (const ncclComm* comm : registry().comms) {
-    if (comm->mine().device != device) continue;
-    comm->mine().error = ncclRemoteError;
-    comm->clique->break_up();
-  }
+  registry().aborts_hang = hang;
+  machine().moved.notify_all();
 }
 
 }  // namespace anabranch::cuda_sim
@@ -205,7 +217,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 // Its work ends undone; what the others have under way with it never does.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const Turn turn = take_turn();
+  Turn turn = take_turn();
+  while (registry().aborts_hang) machine().moved.wait(turn);
   if (comm->mine().open > 0 || !comm->launches.empty()) comm->clique->break_up();
   forget(comm);
   machine().moved.notify_all();

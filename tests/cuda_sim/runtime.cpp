@@ -210,7 +210,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   *stream = new CUstream_st;
   (*stream)->device = thread_state().device;
   const std::scoped_lock hold(machine().lock);
-  current_device().streams.push_back(*stream);
+  auto& streams = current_device().streams;
+  const auto is_taken = [&](int number) {
+    return std::any_of(streams.begin(), streams.end(),
+                       [=](const auto* other) { return other->number == number; });
+  };
+  while (is_taken((*stream)->number)) ++(*stream)->number;
+  streams.push_back(*stream);
   return cudaSuccess;
 }
 
@@ -241,7 +247,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   Turn turn = take_turn();
   const CUevent_st::State& now = *event->state;  // a later record does not matter
   if (now.stream == nullptr || now.stream == stream) return cudaSuccess;
-  return submit(turn, stream, {.other = now.stream, .ticket = now.ticket});
+  StreamWork work{.other = now.stream, .ticket = now.ticket};
+  const auto& forgets = options().forgets;
+  if (stream != nullptr && forgets && forgets(stream->piece(work))) work.other = nullptr;
+  return submit(turn, stream, std::move(work));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {

@@ -23,17 +23,31 @@ enum class Streams : uint8_t {
   kEager,        // at once
   kLazy,         // as late as can be: only what a synchronise or a wait asks for
   kOthersFirst,  // before what is asked for, all that other streams may run already
-  kRandom        // any stream that may run
+  kRandom,       // any stream that may run
+  kDelayed       // at once, but for pieces that are held up until nothing else can run
+};
+
+// A piece of work, as it is put on a stream.
+struct Piece {
+  int device = 0;
+  int stream = 0;       // of its device; a new one has the lowest number that is free
+  uint64_t number = 0;  // on its stream
+  bool waits = false;   // for another stream
+  bool collective = false;
 };
 
 // The environment sets what every test begins with; see options().
 struct Options {
   Order order = Order::kForward;      // AB_SIM_ORDER: forward, reverse or random
-  Streams streams = Streams::kEager;  // AB_SIM_STREAMS: eager, lazy, others_first or random
-  uint64_t seed = 1;                  // AB_SIM_SEED: of both random orders
+  Streams streams = Streams::kEager;  // AB_SIM_STREAMS: eager, lazy, others_first, random, delayed
+  uint64_t seed = 1;                  // AB_SIM_SEED: of all that is random
   int devices = 8;
   size_t shared_bytes = size_t{163} << 10U;  // most of a block: what sm_80 allows
   size_t device_bytes = size_t{2} << 30U;    // memory of a device
+  // Which pieces kDelayed holds up; empty: some at random, more or fewer by the seed.
+  std::function<bool(const Piece&)> delays = {};
+  // Which waits of a stream for another are left out, as if forgotten; empty: none.
+  std::function<bool(const Piece&)> forgets = {};
 };
 
 // Of the whole process, as a driver is; change it while no kernel runs.
@@ -54,6 +68,12 @@ Counters& counters();
 // have under way gets done.
 void break_network(int device);
 
+// The same, but they say nothing: what they have under way never ends.
+void hang_network(int device);
+
+// Whether ncclCommAbort() hangs. False lets those go that do.
+void hang_aborts(bool hang);
+
 // Device memory of the current device that is not freed.
 [[nodiscard]] size_t allocated_bytes();
 
@@ -65,7 +85,7 @@ std::vector<std::string> watch_ranges(bool on);
 // order's name for its messages.
 void for_each_order(int random, const std::function<void(const std::string& name)>& body);
 
-// The same over the stream policies, with `random` seeds of the last.
+// The same over the stream policies, with `random` seeds of kRandom and of kDelayed.
 void for_each_schedule(int random, const std::function<void(const std::string& name)>& body);
 
 }  // namespace anabranch::cuda_sim

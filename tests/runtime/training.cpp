@@ -123,7 +123,13 @@ Training run_training(const Config& config, const TrainingOptions& options) {
                  directory,      stop,
                  {&recorder}};
     if (options.gpu) job.gpu = [&] { return options.gpu(world.rank()); };
-    training.codes[static_cast<size_t>(world.rank())] = train(job);
+    job.give_up = options.give_up;
+    try {
+      training.codes[static_cast<size_t>(world.rank())] = train(job);
+    } catch (const Error& error) {
+      if (options.failed) options.failed(error);
+      throw;
+    }
     if (world.rank() == 0) training.trace_bytes = trace.json(0).size();
   });
   return training;

@@ -55,6 +55,10 @@ struct TrainingOptions {
   std::function<GpuReading(int rank)> gpu = {};
   // By rank, where it runs, as its plan is told; empty: on one host, in order.
   std::vector<std::string> hosts = {};
+  // As TrainJob's: for runs of which a rank may hang.
+  std::function<void(int code)> give_up = {};
+  // Told what a rank throws before the groups that it is in unwind, which may hang.
+  std::function<void(const Error& error)> failed = {};
   // Filled as the run goes on, for runs that throw.
   Training* record = nullptr;
 };
