@@ -24,15 +24,11 @@ Figures figures_of(const StepSeconds& s) {
 }
 
 Figures figures_of(const RankMemory& m) {
-  return {{"weights", m.weights},
-          {"masters", m.masters},
-          {"gradients", m.gradients},
-          {"moments", m.moments},
-          {"activations", m.activations},
-          {"activations_for_others", m.regions},
-          {"activations_worst", m.worst},
-          {"wire", m.wire},
-          {"save", m.save}};
+  return {{"weights", m.weights},         {"masters", m.masters},
+          {"gradients", m.gradients},     {"moments", m.moments},
+          {"activations", m.activations}, {"activations_for_others", m.regions},
+          {"activations_worst", m.worst}, {"wire", m.wire},
+          {"workspace", m.workspace},     {"save", m.save}};
 }
 
 Json json_of(const Figures& figures) {

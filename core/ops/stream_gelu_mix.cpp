@@ -1,5 +1,7 @@
 #include "core/ops/stream_gelu_mix.h"
 
+#include <algorithm>
+
 #include "core/base/build.h"
 #include "core/ops/stream_tree.h"
 
@@ -25,6 +27,16 @@ void backward(cpu::StreamGradients& to, const Tensor& dy, const Tensor& s, const
 }
 
 }  // namespace
+
+// Forward: what stays in the cache until it is read. Backward: enough rows that adding a tile to dK
+// moves little beside V.
+int64_t cuda::stream_gelu_mix_rows(int64_t rows, int64_t columns, DType sums, bool backward) {
+  constexpr int64_t kForwardBytes = int64_t{24} << 20U, kBackwardBytes = int64_t{96} << 20U;
+  constexpr int64_t kLeastRows = 128, kMostRows = 16384;
+  const int64_t bytes = backward ? kBackwardBytes : kForwardBytes;
+  const int64_t fit = bytes / std::max<int64_t>(1, columns * size_of(sums));
+  return std::min(rows, std::clamp(fit / kLeastRows * kLeastRows, kLeastRows, kMostRows));
+}
 
 Var stream_gelu_mix(const Var& s, const Var& g, Param& w, Param& b, SumType sums,
                     StreamOrder streams) {

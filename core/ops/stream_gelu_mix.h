@@ -27,6 +27,9 @@ void stream_gelu_mix_backward(StreamGradients& to, const Tensor& dy, const Tenso
 
 namespace cuda {
 
+// Rows of which V, of `columns` = N F sums, is there at once; in backward dV of them too.
+int64_t stream_gelu_mix_rows(int64_t rows, int64_t columns, DType sums, bool backward);
+
 // On a GPU V of a tile is of all streams at once, and the order of their sum in ds is the
 // product's.
 void stream_gelu_mix_forward(Tensor& y, const Tensor& s, const Tensor& g, const Tensor& w,

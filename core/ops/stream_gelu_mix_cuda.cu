@@ -12,16 +12,7 @@
 namespace anabranch::cuda {
 namespace {
 
-// Of V of a tile. Forward: what stays in the cache until it is read. Backward: enough rows that
-// adding a tile to dK moves little beside V.
-constexpr int64_t kForwardBytes = int64_t{24} << 20U, kBackwardBytes = int64_t{96} << 20U;
-constexpr int64_t kMostRows = 16384;
 constexpr int64_t kRowGroup = 64;  // rows of a block, which have one partial sum of db
-
-int64_t tile_rows(int64_t rows, int64_t columns, DType type, int64_t bytes) {
-  const int64_t fit = bytes / std::max<int64_t>(1, columns * size_of(type)) / 128 * 128;
-  return std::min(rows, std::clamp<int64_t>(fit, 128, kMostRows));
-}
 
 // y = sum_k g_k gelu(V_k + b_k) of a tile. Reads V once.
 template <class Y>
@@ -160,7 +151,7 @@ void stream_gelu_mix_forward(Tensor& y, const Tensor& s, const Tensor& g, const 
   const int64_t N = w.dim(0), F = w.dim(1);
   const DType sums = b.dtype();
   const Tensor kernels = w.reshape({N * F, w.dim(2)});
-  const int64_t rows = tile_rows(s.dim(0), N * F, sums, kForwardBytes);
+  const int64_t rows = stream_gelu_mix_rows(s.dim(0), N * F, sums, false);
   const Tensor v = s.like({rows, N * F}, sums, "stream products");
   for (int64_t first = 0; first < s.dim(0); first += rows) {
     const Tile t(s, g, kernels, v, first);
@@ -183,7 +174,7 @@ void stream_gelu_mix_backward(cpu::StreamGradients& to, const Tensor& dy, const 
   const int64_t NF = w.dim(0) * w.dim(1), C = w.dim(2);
   const Tensor kernels = w.reshape({NF, C});
   Tensor dw = to.dw.out.reshape({NF, C});
-  const int64_t rows = tile_rows(s.dim(0), NF, b.dtype(), kBackwardBytes);
+  const int64_t rows = stream_gelu_mix_rows(s.dim(0), NF, b.dtype(), true);
   const Tensor v = s.like({rows, NF}, b.dtype(), "stream products");
   const Tensor dvs = s.like({rows, NF}, s.dtype(), "stream dV");
   for (int64_t first = 0; first < s.dim(0); first += rows) {

@@ -1,5 +1,7 @@
 #include "core/ops/stream_linear.h"
 
+#include <algorithm>
+
 #include "core/base/build.h"
 #include "core/ops/stream_tree.h"
 
@@ -48,6 +50,13 @@ Var record_streams(const char* op, const Tensor& y, const Var& s, const Var& g, 
                             t.grad(b)};
     backward(to, dy, s.value(), g.value(), w.value, b.value);
   });
+}
+
+// Enough rows that adding a tile to dK moves little beside them, few enough to take little memory.
+int64_t cuda::stream_linear_rows(int64_t rows, int64_t columns, DType type) {
+  constexpr int64_t kTileBytes = int64_t{96} << 20U, kLeastRows = 128, kMostRows = 8192;
+  const int64_t fit = kTileBytes / std::max<int64_t>(1, columns * size_of(type));
+  return std::min(rows, std::clamp(fit / kLeastRows * kLeastRows, kLeastRows, kMostRows));
 }
 
 Var stream_linear(const Var& s, const Var& g, Param& w, Param& b, MixOrder order, SumType sums,

@@ -61,6 +61,10 @@ void stream_linear_backward(StreamGradients& to, const Tensor& du, const Tensor&
 
 namespace cuda {
 
+// Rows of which the scaled inputs, of `columns` = N C elements, are there at once; in backward dA
+// of them too.
+int64_t stream_linear_rows(int64_t rows, int64_t columns, DType type);
+
 // In s's type are rounded, where the CPU keeps the accumulator's: dA_k = K_k^T dU, U before biases
 // are added to scaled inputs' products, and dU if it came wider.
 void stream_linear_forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w,

@@ -12,15 +12,6 @@
 namespace anabranch::cuda {
 namespace {
 
-// Of the scaled inputs of a tile of rows: enough rows that adding a tile to dK moves little beside
-// them, few enough to take little memory.
-constexpr int64_t kTileBytes = int64_t{96} << 20U, kLeastRows = 128, kMostRows = 8192;
-
-int64_t tile_rows(int64_t rows, int64_t columns, DType type) {
-  const int64_t fit = kTileBytes / std::max<int64_t>(1, columns * size_of(type));
-  return std::min(rows, std::clamp(fit / kLeastRows * kLeastRows, kLeastRows, kMostRows));
-}
-
 // a[row, k, c] = g[row, k] s[row, c]
 template <class T>
 struct ScaleStreams {
@@ -208,7 +199,7 @@ void add_biases(U* u, const A* g, const A* b, int64_t rows, int64_t N, int64_t F
 template <class T, class U>
 void forward(Tensor& u, const Tensor& s, const Tensor& g, const Tensor& w, const Tensor& b) {
   const int64_t M = s.dim(0), N = w.dim(0), F = w.dim(1), C = w.dim(2), NC = N * C;
-  const int64_t most = tile_rows(M, NC, s.dtype());
+  const int64_t most = stream_linear_rows(M, NC, s.dtype());
   Tensor inputs = s.like({most, NC}, s.dtype(), "scaled inputs");
   Tensor joined = w.like({F, NC}, w.dtype(), "joined kernels");
   T *a = inputs.device_data<T>(), *kernels = joined.device_data<T>();
@@ -254,7 +245,7 @@ void backward(cpu::StreamGradients& to, const Tensor& du, const Tensor& s, const
               const Tensor& w, const Tensor& b) {
   using A = Accumulator<T>;
   const int64_t M = s.dim(0), N = w.dim(0), F = w.dim(1), C = w.dim(2), NC = N * C;
-  const int64_t most = tile_rows(M, NC, s.dtype());
+  const int64_t most = stream_linear_rows(M, NC, s.dtype());
   Tensor scaled = s.like({most, NC}, s.dtype(), "scaled inputs");
   Tensor of_inputs = s.like({most, NC}, s.dtype(), "stream dA");
   T *a = scaled.device_data<T>(), *da = of_inputs.device_data<T>();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ops/stream_gelu_mix.h"
 #include "core/ops/stream_tile.h"
 #include "parallel/division.h"
 #include "parallel/stream_region.h"
@@ -46,6 +47,30 @@ double front_end(const Sizes& s, const CmollmKeys& keys) {
       return s.act(4.5 * s.C) + s.sum(3);
   }
   return 0;
+}
+
+// What the backward of the streams holds for a tile of rows.
+double stream_scratch(const Sizes& s, bool post) {
+  const double tile = std::min(s.rows, static_cast<double>(cpu::kStreamRows));
+  const double narrow = s.b < s.a ? s.a + s.b : 0;
+  return post ? tile * (s.F * (3 * s.a + narrow) + s.C * s.a) : tile * s.C * (2 * s.a + s.b);
+}
+
+// The same on a GPU, of all streams at once: V and dV, or the scaled inputs and dA; and partial
+// sums of db.
+double gpu_stream_scratch(const Sizes& s, double N, bool post) {
+  const auto rows = static_cast<int64_t>(s.rows);
+  const DType type = s.b == 2 ? DType::kBF16 : s.b == 4 ? DType::kF32 : DType::kF64;
+  if (!post) {
+    const auto columns = static_cast<int64_t>(N * s.C);
+    const auto tile = static_cast<double>(cuda::stream_linear_rows(rows, columns, type));
+    return 2 * tile * N * s.C * s.b + partials(s, N * s.F);
+  }
+  constexpr double kRowGroup = 64;  // rows of a partial sum
+  const auto columns = static_cast<int64_t>(N * s.F);
+  const auto tile =
+      static_cast<double>(cuda::stream_gelu_mix_rows(rows, columns, accumulator_of(type), true));
+  return tile * N * s.F * (s.a + s.b) + tile / kRowGroup * N * s.F * s.a;
 }
 
 // Rows of `ranks` ranks that come together at a stream region, besides one's own.
@@ -105,11 +130,9 @@ StackBill cmollm_bill(const Sizes& s, const CmollmKeys& keys, const Layout& layo
       attention_part(s) + front_end(s, keys) + s.act((post ? 1 : 2) * s.F + s.C) + s.sum(2 * N);
   layer.input = s.act(s.C);
   // At the map down; and at the streams, when the nonlinearity's output is gone.
-  const double tile = std::min(s.rows, static_cast<double>(cpu::kStreamRows));
-  const double narrow = s.b < s.a ? s.a + s.b : 0;
-  const double scratch =
-      post ? tile * (s.F * (3 * s.a + narrow) + s.C * s.a) : tile * s.C * (2 * s.a + s.b);
-  const double at_streams = s.act(2 * s.C) + s.sum(N) + scratch + partials(s, N * s.F);
+  const double scratch = layout.on_gpu ? gpu_stream_scratch(s, N, post)
+                                       : stream_scratch(s, post) + partials(s, N * s.F);
+  const double at_streams = s.act(2 * s.C) + s.sum(N) + scratch;
   // By then the sum with the attached loss is gone.
   layer.backward = std::max(s.act(s.C + s.F) + s.product * s.F, at_streams) - s.act(s.C);
   add_stream_region(layer, s, keys, layout);

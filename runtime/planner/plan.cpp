@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/cuda/blas.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
 #include "runtime/config/validate_deterministic.h"
@@ -181,6 +182,7 @@ RankMemory rank_memory(const WeightBytes& weights, const Config& config, int64_t
   memory.gradients = weights.need.gradients;
   memory.moments = weights.need.moments;
   memory.save = weights.need.save;
+  if (layout.on_gpu) memory.workspace = cuda::Blas::kWorkspaceBytes;
   const ActivationBytes even = activation_bytes(config, vocabulary, layout);
   memory.activations = even.peak;
   memory.regions = even.regions;

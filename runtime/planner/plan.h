@@ -16,9 +16,10 @@ struct RankMemory {
   double weights = 0, masters = 0, gradients = 0, moments = 0;
   double activations = 0;  // at their peak in a micro-batch, even routing
   double regions = 0;      // of those, what is here for the streams and experts of other ranks
-  double worst = 0;  // never exceeded: all rows of a model group at one rank's experts, and 5%
-  double wire = 0;   // gradients on their way, where they travel in another type
-  double save = 0;   // the copy from which a checkpoint is written; a GPU's is in its host
+  double worst = 0;      // never exceeded: all rows of a model group at one rank's experts, and 5%
+  double wire = 0;       // gradients on their way, where they travel in another type
+  double workspace = 0;  // of matrix products on a GPU
+  double save = 0;       // the copy from which a checkpoint is written; a GPU's is in its host
 
   // Of tensors on the device, as the allocator counts them. Gradients take to the wire while
   // backward gives activations back.
@@ -27,7 +28,7 @@ struct RankMemory {
   [[nodiscard]] double reserved() const { return kept() + std::max(worst, wire); }
 
   // From step to step.
-  [[nodiscard]] double kept() const { return weights + masters + gradients + moments; }
+  [[nodiscard]] double kept() const { return weights + masters + gradients + moments + workspace; }
 };
 
 struct LayoutPlan {
