@@ -1,6 +1,5 @@
 // Ranks with GPUs whose communication hangs for good, and the end of it too: as processes, each of
 // which has to die by itself.
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>

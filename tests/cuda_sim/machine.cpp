@@ -94,7 +94,8 @@ bool is_held_up(const Piece& piece) {
   if (options().streams != Streams::kDelayed) return false;
   if (options().delays) return options().delays(piece);
   const uint64_t seed = options().seed;
-  const auto stream = static_cast<uint64_t>(64 * piece.device + piece.stream);
+  const auto stream =
+      64 * static_cast<uint64_t>(piece.device) + static_cast<uint64_t>(piece.stream);
   Random random{seed + (stream << 32U) + piece.number};
   return random.below(size_t{8} << seed % 6) == 0;
 }
