@@ -220,7 +220,7 @@ void forward_by_branch(Tensor& u, const Tensor& s, const Tensor& g, const Tensor
                        const Tensor& b) {
   using A = Accumulator<T>;
   const int64_t M = s.dim(0), N = w.dim(0), F = w.dim(1);
-  const int64_t most = tile_rows(M, N * F, accumulator_of(s.dtype()));
+  const int64_t most = stream_linear_rows(M, N * F, accumulator_of(s.dtype()));
   Tensor branches = s.like({most, N * F}, accumulator_of(s.dtype()), "stream branches");
   A* const products = branches.device_data<A>();
   for (int64_t first = 0; first < M; first += most) {
