@@ -12,13 +12,18 @@ namespace {
 
 constexpr size_t kRing = size_t{8} << 20U, kMost = kRing / 4;
 constexpr size_t kAlignment = 256;
+constexpr size_t kReadback = size_t{16} << 10U;  // what the host reads goes in multiples of it
 
 }  // namespace
 
 Staging::~Staging() {
-  if (!transfers_.empty()) cudaStreamSynchronize(stream_);
+  if (!transfers_.empty() || !readbacks_.empty()) cudaStreamSynchronize(stream_);
   for (const Transfer& t : transfers_) cudaEventDestroy(t.done);
   for (CUevent_st* event : events_) cudaEventDestroy(event);
+  for (const Readback& r : readbacks_) {
+    cudaEventDestroy(r.done);
+    cudaFreeHost(r.landing);
+  }
   cudaFreeHost(ring_);
 }
 
@@ -72,6 +77,43 @@ void Staging::mark(size_t begin, size_t end) {
   check(cudaEventRecord(done, stream_), "cudaEventRecord");
   events_.pop_back();
   transfers_.push_back({begin, end, done});
+}
+
+std::shared_ptr<Readback> Staging::download(const void* from, size_t bytes) {
+  // Given back while its copy is still under way, it serves one that comes later on the stream.
+  const std::shared_ptr<Readback> copy(new Readback(take_readback(bytes)), [this](Readback* r) {
+    readbacks_.push_back(*r);
+    delete r;
+  });
+  check(cudaMemcpyAsync(copy->landing, from, bytes, cudaMemcpyDeviceToHost, stream_),
+        "cudaMemcpyAsync");
+  check(cudaEventRecord(copy->done, stream_), "cudaEventRecord");
+  return copy;
+}
+
+void Staging::wait(const Readback& under_way, void* to) const {
+  check(cudaEventSynchronize(under_way.done), "cudaEventSynchronize");
+  std::memcpy(to, under_way.landing, under_way.bytes);
+}
+
+Readback Staging::take_readback(size_t bytes) {
+  const auto large = [&](const Readback& r) { return r.capacity >= bytes; };
+  if (const auto there = std::find_if(readbacks_.begin(), readbacks_.end(), large);
+      there != readbacks_.end()) {
+    Readback found = *there;
+    readbacks_.erase(there);
+    found.bytes = bytes;
+    return found;
+  }
+  const size_t capacity = (bytes + kReadback - 1) / kReadback * kReadback;
+  Readback made{nullptr, capacity, bytes, nullptr};
+  void* block = nullptr;
+  check(cudaMallocHost(&block, capacity), "cudaMallocHost");
+  made.landing = static_cast<std::byte*>(block);
+  const cudaError_t refused = cudaEventCreateWithFlags(&made.done, cudaEventDisableTiming);
+  if (refused != cudaSuccess) cudaFreeHost(block);
+  check(refused, "cudaEventCreateWithFlags");
+  return made;
 }
 
 }  // namespace anabranch::cuda

@@ -1,16 +1,25 @@
-// What the host sends to a GPU goes through memory that the GPU reads by itself, so that the host
-// neither waits for what is on the stream before it nor for the transfer. For core/tensor alone.
+// What the host sends to a GPU, and what it does not wait for at once, goes through memory that the
+// GPU reads and writes by itself, so that the host neither waits for what is on the stream before
+// it nor for the transfer. For core/tensor alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 struct CUstream_st;
 struct CUevent_st;
 
 namespace anabranch::cuda {
+
+// A copy to the host that is under way.
+struct Readback {
+  std::byte* landing;
+  size_t capacity, bytes;
+  CUevent_st* done;
+};
 
 // Used by one thread at a time.
 class Staging {
@@ -26,6 +35,12 @@ class Staging {
   // returns. Throws Error with CUDA's reason.
   void upload(void* to, const void* from, size_t bytes);
 
+  // Begins to copy to the host, in the order of the stream. It ends with wait(), or unwanted with
+  // its handle, which this outlives.
+  std::shared_ptr<Readback> download(const void* from, size_t bytes);
+  // Returns when the copy is done, with its bytes in `to`.
+  void wait(const Readback& under_way, void* to) const;
+
   // Times that there was no room and the host had to wait.
   [[nodiscard]] int64_t waits() const { return waits_; }
 
@@ -39,12 +54,15 @@ class Staging {
   // Where the next `bytes` go.
   size_t reserve(size_t bytes);
   void mark(size_t begin, size_t end);
+  // One that nobody uses, of so many bytes or more.
+  Readback take_readback(size_t bytes);
 
   CUstream_st* stream_;
   std::byte* ring_ = nullptr;
   size_t next_ = 0;
   std::deque<Transfer> transfers_;   // in the order of the ring
   std::vector<CUevent_st*> events_;  // to use again
+  std::vector<Readback> readbacks_;  // to use again
   int64_t waits_ = 0;
 };
 

@@ -49,6 +49,18 @@ void Stream::download(void* to, const void* from, size_t bytes) const {
   if constexpr (build::kCuda) cuda::copy(to, from, bytes, handle_);
 }
 
+std::shared_ptr<cuda::Readback> Stream::start_download(const void* from, size_t bytes) const {
+  AB_CHECK(staging_ != nullptr, "[stream] a download without a GPU");
+  if constexpr (build::kCuda) return staging_->download(from, bytes);
+  return nullptr;
+}
+
+void Stream::finish_download(void* to, const cuda::Readback& under_way) const {
+  AB_CHECK(staging_ != nullptr, "[stream] a download without a GPU");
+  ++waits_;
+  if constexpr (build::kCuda) staging_->wait(under_way, to);
+}
+
 int64_t Stream::waits() const {
   if constexpr (build::kCuda) {
     if (staging_ != nullptr) return waits_ + staging_->waits();

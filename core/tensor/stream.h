@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "core/tensor/device.h"
 
@@ -12,6 +13,7 @@ namespace anabranch {
 namespace cuda {
 
 class Staging;
+struct Readback;
 
 }  // namespace cuda
 
@@ -36,6 +38,12 @@ class Stream {
   void upload(void* to, const void* from, size_t bytes) const;
   // From the GPU's memory to the host's, when all that was put here before is done. Waits.
   void download(void* to, const void* from, size_t bytes) const;
+
+  // The same begun: the host goes on. It is waited for by finish_download(), or let go unread with
+  // the handle, which the stream outlives.
+  [[nodiscard]] std::shared_ptr<cuda::Readback> start_download(const void* from,
+                                                               size_t bytes) const;
+  void finish_download(void* to, const cuda::Readback& under_way) const;
 
   // Times that the host has waited for the GPU here.
   [[nodiscard]] int64_t waits() const;

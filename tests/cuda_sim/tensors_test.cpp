@@ -1,6 +1,8 @@
 // Memory, streams and tensors of a GPU.
 #include "core/autograd/tape.h"
 #include "core/ops/add.h"
+#include "core/tensor/accumulate.h"
+#include "core/tensor/download.h"
 #include "core/tensor/element.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
@@ -86,6 +88,29 @@ TEST_F(SimTensors, ExhaustedMemoryNamesItsHolders) {
     EXPECT_NE(std::string(error.what()).find("the holder 2048"), std::string::npos);
   }
   cuda_sim::options().device_bytes = cuda_sim::Options{}.device_bytes;
+}
+
+// What comes later neither changes what is read, nor is waited for; what is not read hurts nobody.
+TEST_F(SimTensors, AreReadWhileTheGpuGoesOn) {
+  cuda_sim::for_each_schedule(2, [](const std::string& name) {
+    const auto pool = std::make_shared<Pool>(kGpu);
+    const Tensor x = test::random({700}, 1);
+    Tensor there = x.copy_in(pool);
+    const uint64_t before = cuda_sim::counters().kernels;
+    for (unsigned i = 0; i < 3; ++i) {
+      const Download unread(there), read(there);
+      accumulate(there, there);
+      const Tensor got = read.wait();
+      if (cuda_sim::options().streams == cuda_sim::Streams::kLazy) {
+        EXPECT_EQ(cuda_sim::counters().kernels, before + i) << name;
+      }
+      std::vector<double> want = test::values(x);
+      for (double& v : want) v *= 1U << i;
+      EXPECT_EQ(test::values(got), want) << name;
+    }
+    EXPECT_EQ(pool->stream().waits(), 3) << name;
+    EXPECT_EQ(test::values(Download(x).wait()), test::values(x));
+  });
 }
 
 // A copy into pageable memory waits for it, and so gives the order of streams away.
