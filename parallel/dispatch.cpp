@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/gather_rows.h"
+#include "core/ops/permute_rows.h"
 #include "core/ops/rows.h"
 
 namespace anabranch {

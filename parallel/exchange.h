@@ -2,14 +2,12 @@
 //
 //   op             x                    y                dy arrives as  forward     backward
 //   exchange_rows  rows by destination  rows by source   whole          all-to-all  all-to-all back
-//   permute_rows   pieces of rows       in another order whole          (local)     (local)
 //
 // exchange_rows is two nodes of the tape, as the ops of collectives.h are: what lies between them
 // overlaps the transfer, forward and backward. With a group of one it is the identity.
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "core/autograd/tape.h"
@@ -55,13 +53,5 @@ PendingExchange exchange_rows_start(const Var& x, const RowCounts& counts, Group
 //   moves  every row of x and of y once; what each rank sends another, in order, is what that gets
 PendingExchange exchange_rows_start(const Var& x, RowMoves moves, Group* group);
 Var exchange_rows_finish(const PendingExchange& pending);
-
-// y[i] = row order[i] of the pieces, one after the other; every row is taken once.
-//
-//   pieces  [n_i, ...]  of one type and size of rows; one at least
-//   order   [sum n_i]   int32
-//
-// Keeps order. Throws Error if `order` has another number of rows or names one that there is not.
-Var permute_rows(std::span<const Var> pieces, const Tensor& order);
 
 }  // namespace anabranch

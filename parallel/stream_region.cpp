@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/ops/columns.h"
+#include "core/ops/permute_rows.h"
 #include "core/ops/rows.h"
 #include "parallel/division.h"
-#include "parallel/exchange.h"
 
 namespace anabranch {
 namespace {

@@ -1,6 +1,7 @@
 #include "core/ops/gather_rows.h"
 #include "core/ops/partition.cuh"
 #include "core/ops/row_packs.cuh"
+#include "core/ops/row_pieces.cuh"
 
 namespace anabranch::cuda {
 namespace {
@@ -88,22 +89,6 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// z [S, C] in pieces of its rows.
-template <class T>
-struct Pieces {
-  static constexpr int kMost = 128;
-
-  const T* data[kMost];
-  int32_t end[kMost];  // the slot behind each piece's last
-  int count;
-
-  [[nodiscard]] const __device__ T* row(int32_t slot, int64_t width) const {
-    int i = 0;
-    while (i + 1 < count && slot >= end[i]) ++i;
-    return data[i] + (slot - (i > 0 ? end[i - 1] : 0)) * width;
-  }
-};
-
 template <class T, class A = Accumulator<T>>
 struct SumSlots {
   T* y;
@@ -115,7 +100,8 @@ struct SumSlots {
 
 // A pack of columns of a row for each thread.
 template <class T, int kN>
-__global__ void __launch_bounds__(kRowThreads) sum_slots_kernel(SumSlots<T> k, Pieces<T> z) {
+__global__ void __launch_bounds__(kRowThreads)
+    sum_slots_kernel(SumSlots<T> k, RowPieces<const T> z) {
   using A = Accumulator<T>;
   constexpr int kAhead = 4;  // rows that are loaded at once
   const int64_t row = row_of_thread();
@@ -193,17 +179,8 @@ void sum_slots(GradSink& y, std::span<const Tensor> z, const Tensor* weight,
                const SlotsOfRows& of) {
   dispatch(y.out.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    AB_CHECK(std::ssize(z) <= Pieces<T>::kMost, "[sum_slots] ", z.size(), " pieces; at most ",
-             Pieces<T>::kMost);
-    Pieces<T> pieces{};
+    const RowPieces<const T> pieces = row_pieces<const T>("sum_slots", z);
     T* to = y.out.device_data<T>();
-    bool aligned = aligned_for_packs(to);
-    for (const Tensor& piece : z) {
-      const int i = pieces.count++;
-      pieces.data[i] = piece.device_data<T>();
-      pieces.end[i] = static_cast<int32_t>((i > 0 ? pieces.end[i - 1] : 0) + piece.dim(0));
-      aligned = aligned && aligned_for_packs(pieces.data[i]);
-    }
     const int64_t rows = y.out.dim(0), width = y.out.dim(1);
     const SumSlots<T> k{to,
                         weight != nullptr ? weight->device_data<A>() : nullptr,
@@ -212,7 +189,7 @@ void sum_slots(GradSink& y, std::span<const Tensor> z, const Tensor* weight,
                         rows,
                         width,
                         y.accumulate};
-    with_packs<T>(width, aligned, [&]<int kN>() {
+    with_packs<T>(width, pieces.aligned() && aligned_for_packs(to), [&]<int kN>() {
       launch<sum_slots_kernel<T, kN>>(row_grid<kN>(rows, width), y.out.stream(), k, pieces);
     });
   });

@@ -9,6 +9,7 @@
 #include "core/ops/expert_choice.h"
 #include "core/ops/gather_rows.h"
 #include "core/ops/grouped_linear.h"
+#include "core/ops/permute_rows.h"
 #include "parallel/collectives.h"
 #include "tests/support/op_checks.h"
 #include "tests/support/tensors.h"
