@@ -44,7 +44,7 @@ Config bench_config(const BenchModel& model, RankProcess& process, bool train) {
     process.context().threads = static_cast<int>(config.parallel.threads);
     set_thread_count(process.context().threads);
   }
-  process.take_device(train ? device_wish(config, process.world().size()) : inference_wish(config));
+  process.take_device(train ? device_wish(config) : inference_wish(config));
   return config;
 }
 

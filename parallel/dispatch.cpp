@@ -5,15 +5,14 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/range.h"
 #include "core/ops/gather_rows.h"
 #include "core/ops/permute_rows.h"
 #include "core/ops/rows.h"
+#include "core/ops/slot_lists.h"
 
 namespace anabranch {
 namespace {
-
-// Behind the slots of each expert, what a rank tells another: how many rows it sends, and has.
-constexpr int64_t kBesideExperts = 2;
 
 Tensor ints(const Tensor& beside, int64_t count, const char* tag) {
   return beside.like({count}, DType::kI32, tag);
@@ -22,146 +21,62 @@ Tensor ints(const Tensor& beside, int64_t count, const char* tag) {
 // 0, 1, ..
 void count_up(Tensor& to) { std::iota(to.data<int32_t>(), to.data<int32_t>() + to.count(), 0); }
 
-// Where `ranks` ranks' parts of some lengths begin.
-std::vector<int64_t> begins(const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> all(lengths.size(), 0);
-  std::exclusive_scan(lengths.begin(), lengths.end(), all.begin(), int64_t{0});
-  return all;
-}
-
-// Which of a rank's rows some slots of it take.
-class Taken {
- public:
-  Taken(std::span<const int32_t> rows_of_slots, int64_t rows)
-      : place_(static_cast<size_t>(rows), -1) {
-    for (const int32_t row : rows_of_slots) {
-      AB_CHECK(row >= 0 && row < rows, "[dispatch] a slot takes row ", row, " of ", rows);
-      place_[static_cast<size_t>(row)] = 0;
-    }
-    for (int32_t& place : place_) {
-      if (place == 0) place = count_++;
-    }
+// What the ranks have told each other, in the host's memory: of each rank the slots of its experts,
+// the rows that go to it and the rows here; of each rank the slots of the experts here, the rows
+// that come from it and the rows there.
+void read_counts(SlotRoute& route, const Tensor& both, int rank) {
+  const auto* count = both.data<int64_t>();
+  const auto slots = [&count](int64_t experts, std::vector<int64_t>& to) {
+    to.insert(to.end(), count, count + experts);
+    count += experts;
+    return std::reduce(to.end() - experts, to.end());
+  };
+  std::vector<int64_t> own;
+  for (int r = 0; r < route.experts.ranks; ++r) {
+    route.slots.out.push_back(slots(route.experts.count(r), own));
+    route.rows.out.push_back(count[0]);
+    count += kCountsBesideExperts;
   }
-
-  [[nodiscard]] int32_t count() const { return count_; }
-
-  // Where the row is among those that are taken.
-  [[nodiscard]] int32_t place(int32_t row) const { return place_[static_cast<size_t>(row)]; }
-
-  // Calls each(place, row) for the rows that are taken, by index.
-  template <class Each>
-  void for_each(const Each& each) const {
-    for (size_t row = 0; row < place_.size(); ++row) {
-      if (place_[row] >= 0) each(place_[row], static_cast<int32_t>(row));
-    }
+  for (const int64_t n : own) route.own.offsets.push_back(route.own.rows() + n);
+  for (int r = 0; r < route.experts.ranks; ++r) {
+    route.slots.in.push_back(slots(route.experts.count(rank), route.held));
+    route.rows.in.push_back(count[0]);
+    route.rows_of.push_back(count[1]);
+    count += kCountsBesideExperts;
   }
-
- private:
-  std::vector<int32_t> place_;
-  int32_t count_ = 0;
-};
-
-// What goes to each rank.
-void fill_out(SlotRoute& route, const SlotPlan& plan, bool apart) {
-  const Groups& groups = plan.groups;
-  for (int d = 0; d < route.experts.ranks; ++d) {
-    route.slots.out.push_back(groups.begin(route.experts.end(d)) -
-                              groups.begin(route.experts.begin(d)));
-  }
-  if (apart) {
-    route.rows.out = route.slots.out;
-    route.sent = plan.source;
-    return;
-  }
-  std::vector<int32_t> sent;
-  std::span<const int32_t> sources = plan.source.span<int32_t>();
-  for (const int64_t slots : route.slots.out) {
-    const Taken taken(sources.first(static_cast<size_t>(slots)), plan.rows);
-    sources = sources.subspan(static_cast<size_t>(slots));
-    taken.for_each([&](int32_t /*place*/, int32_t row) { sent.push_back(row); });
-    route.rows.out.push_back(taken.count());
-  }
-  route.sent = ints(plan.source, std::ssize(sent), "dispatch.sent");
-  std::ranges::copy(sent, route.sent.data<int32_t>());
-}
-
-// What the other ranks tell of what will come.
-struct CountsOnWay {
-  Tensor heard;  // [ranks, local experts + kBesideExperts]
-  Work work;
-};
-
-// Begins to tell the other ranks how much will come.
-CountsOnWay tell_counts(const SlotRoute& route, const SlotPlan& plan, Group& group) {
-  const int ranks = group.size();
-  const int64_t mine = route.experts.count(group.rank()) + kBesideExperts;
-  std::vector<int64_t> out, in(static_cast<size_t>(ranks), mine), told;
-  for (int d = 0; d < ranks; ++d) {
-    out.push_back(route.experts.count(d) + kBesideExperts);
-    for (int64_t e = route.experts.begin(d); e < route.experts.end(d); ++e) {
-      told.push_back(plan.groups.size(e));
-    }
-    told.push_back(route.rows.out[static_cast<size_t>(d)]);
-    told.push_back(plan.rows);
-  }
-  const Tensor from = Tensor::of<int64_t>({std::ssize(told)}, told);
-  const Tensor to({mine * ranks}, DType::kI64);
-  return {to, group.all_to_all(to, from, out, in)};
 }
 
 // The one wait of a dispatch.
-void hear_counts(SlotRoute& route, const CountsOnWay& counts) {
+std::shared_ptr<SlotRoute> hear(const PendingCounts& counts) {
+  const Range range("dispatch counts");
+  auto route = std::make_shared<SlotRoute>();
+  route->experts = counts.experts;
   counts.work.wait();
-  const auto* heard = counts.heard.data<int64_t>();
-  const int64_t mine = counts.heard.count() / route.experts.ranks;
-  for (int r = 0; r < route.experts.ranks; ++r, heard += mine) {
-    const int64_t* const beside = heard + mine - kBesideExperts;
-    route.held.insert(route.held.end(), heard, beside);
-    route.slots.in.push_back(std::accumulate(heard, beside, int64_t{0}));
-    route.rows.in.push_back(beside[0]);
-    route.rows_of.push_back(beside[1]);
+  const Tensor both = counts.both.wait();
+  counts.group->check();  // what a GPU brought may be of a collective that has failed
+  read_counts(*route, both, counts.group->rank());
+  if (counts.apart) {
+    route->rows = route->slots;
+    route->sent = counts.plan.source;
+  } else {
+    route->sent = counts.sent.view(0, {route->rows.sent()});
   }
+  return route;
+}
+
+// The slots that are used, of which the host now knows how many they are.
+SlotPlan used_of(const SlotPlan& plan, const Groups& groups) {
+  const Shape used{groups.rows()};
+  return {plan.rows, groups, plan.source.view(0, used), plan.gate.view(0, used)};
 }
 
 // The slots here, from the sender's row of each slot in the order of arrival.
-Dispatched arrange(SlotRoute& route, const Tensor& lists, int rank) {
-  const int ranks = route.experts.ranks;
-  const int64_t experts = route.experts.count(rank);
-  const std::vector<int64_t> first_row = begins(route.rows.in), first_of = begins(route.rows_of);
-  std::vector<int64_t> next = begins(route.slots.in);  // slot of each rank to be placed
+Dispatched arrange(SlotRoute& route, const Tensor& lists) {
+  const ArrivedSlots slots = arrived_slots(lists, {route.held, route.rows.in, route.rows_of});
+  route.arrived = slots.place;
   Dispatched at;
-  at.plan.rows = route.rows.received();
-  at.group_row = ints(lists, at.plan.rows, "dispatch.group_row");
-  at.plan.source = ints(lists, lists.count(), "dispatch.source");
-  at.plan.gate = ints(lists, lists.count(), "dispatch.gate");
-  route.arrived = ints(lists, lists.count(), "dispatch.arrived");
-  std::vector<Taken> taken;
-  for (int r = 0; r < ranks; ++r) {
-    const auto i = static_cast<size_t>(r);
-    taken.emplace_back(lists.span<int32_t>().subspan(static_cast<size_t>(next[i]),
-                                                     static_cast<size_t>(route.slots.in[i])),
-                       route.rows_of[i]);
-    AB_CHECK(taken[i].count() == route.rows.in[i], "[dispatch] rank ", r, " sends ",
-             route.rows.in[i], " rows but its slots take ", taken[i].count());
-    taken[i].for_each([&](int32_t place, int32_t row) {
-      at.group_row.data<int32_t>()[first_row[i] + place] = static_cast<int32_t>(first_of[i] + row);
-    });
-  }
-  int64_t s = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    for (int r = 0; r < ranks; ++r) {
-      const auto i = static_cast<size_t>(r);
-      for (int64_t n = route.held[i * static_cast<size_t>(experts) + static_cast<size_t>(e)]; n > 0;
-           --n, ++s) {
-        const int64_t place = next[i]++;
-        route.arrived.data<int32_t>()[s] = static_cast<int32_t>(place);
-        at.plan.source.data<int32_t>()[s] =
-            static_cast<int32_t>(first_row[i] + taken[i].place(lists.data<int32_t>()[place]));
-      }
-    }
-    at.plan.groups.offsets.push_back(s);
-  }
-  count_up(at.plan.gate);
+  at.plan = slots.plan;
+  at.group_row = slots.group_row;
   return at;
 }
 
@@ -188,7 +103,7 @@ RowMoves way_home(const Dispatched& at) {
 // The slots here, each with a row of its own, as they came.
 Dispatched as_arrived(SlotRoute& route, const Tensor& lists, int rank) {
   const int64_t experts = route.experts.count(rank);
-  const std::vector<int64_t> first_of = begins(route.rows_of);
+  const std::vector<int64_t> first_of = begins_of(route.rows_of);
   Dispatched at;
   at.plan.rows = lists.count();
   at.plan.source = ints(lists, lists.count(), "dispatch.source");
@@ -246,31 +161,54 @@ Dispatched part_of(const Dispatched& at, int source, const Var& rows, const Var&
 
 }  // namespace
 
-PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts,
-                               const Regions& regions) {
+PendingCounts dispatch_counts(const SlotPlan& plan, int64_t experts, const Regions& regions) {
   check_groups("dispatch", plan.groups, experts, plan.source.count());
-  AB_CHECK(x.shape().rank() == 2 && x.dim(0) == plan.rows, "[dispatch] x is ", x.shape(),
-           " but the slots are of ", plan.rows, " rows");
-  PendingDispatch pending;
-  pending.x = x;
+  PendingCounts pending;
   pending.plan = plan;
   pending.apart = regions.any_layout;
-  Group* const group = regions.model;
-  if (group == nullptr || group->size() == 1) {
-    if (pending.apart) pending.x = gather_rows(x, plan.source);
+  AB_CHECK(!pending.apart || plan.source.device().is_cpu(),
+           "[dispatch] a run of any layout computes on the CPU");
+  if (regions.model_size() == 1) return pending;
+  Group& group = *regions.model;
+  pending.group = &group;
+  pending.experts = {experts, group.size()};
+  std::vector<int64_t> first_expert{0}, out;
+  for (int r = 0; r < group.size(); ++r) {
+    first_expert.push_back(pending.experts.end(r));
+    out.push_back(pending.experts.count(r) + kCountsBesideExperts);
+  }
+  const int64_t mine = out[static_cast<size_t>(group.rank())];
+  const std::vector<int64_t> in(out.size(), mine);
+  const Shape told{experts + kCountsBesideExperts * group.size()}, heard{mine * group.size()};
+  const Tensor both =
+      plan.source.like({told.count() + heard.count()}, DType::kI64, "dispatch.counts");
+  pending.sent = rows_to_send(both.view(0, told), plan, first_expert);
+  pending.work = group.all_to_all(both.view(told.count(), heard), both.view(0, told), out, in);
+  // A GPU's stream waits for the counts at once, so that what is put there from now on runs while
+  // the host reads them.
+  if (both.device().is_cuda()) pending.work.wait();
+  pending.both = Download(both);
+  return pending;
+}
+
+PendingDispatch dispatch_start(const Var& x, const PendingCounts& counts) {
+  AB_CHECK(x.shape().rank() == 2 && x.dim(0) == counts.plan.rows, "[dispatch] x is ", x.shape(),
+           " but the slots are of ", counts.plan.rows, " rows");
+  PendingDispatch pending;
+  pending.x = x;
+  pending.plan = counts.plan;
+  pending.apart = counts.apart;
+  if (counts.group == nullptr) {
+    if (pending.apart) pending.x = gather_rows(x, counts.plan.source);
     return pending;
   }
-  pending.route = std::make_shared<SlotRoute>();
-  SlotRoute& route = *pending.route;
-  route.experts = {experts, group->size()};
-  route.own = plan.groups;
-  fill_out(route, plan, pending.apart);
-  const CountsOnWay counts = tell_counts(route, plan, *group);
-  const Var packed = gather_rows(x, route.sent);
-  hear_counts(route, counts);
-  pending.lists = ints(plan.source, route.slots.received(), "dispatch.lists");
-  pending.work = group->all_to_all(pending.lists, plan.source, route.slots.out, route.slots.in);
-  pending.rows = exchange_rows_start(packed, route.rows, group);
+  pending.route = hear(counts);
+  const SlotRoute& route = *pending.route;
+  pending.plan = used_of(counts.plan, route.own);
+  pending.lists = ints(pending.plan.source, route.slots.received(), "dispatch.lists");
+  pending.work =
+      counts.group->all_to_all(pending.lists, pending.plan.source, route.slots.out, route.slots.in);
+  pending.rows = exchange_rows_start(gather_rows(x, route.sent), route.rows, counts.group);
   return pending;
 }
 
@@ -280,7 +218,7 @@ Dispatched dispatch_finish(const PendingDispatch& pending) {
   pending.work.wait();
   const int rank = pending.rows.group->rank();
   Dispatched at = pending.apart ? as_arrived(*pending.route, pending.lists, rank)
-                                : arrange(*pending.route, pending.lists, rank);
+                                : arrange(*pending.route, pending.lists);
   at.route = pending.route;
   at.group = pending.rows.group;
   at.rows = exchange_rows_finish(pending.rows);
@@ -301,10 +239,12 @@ void for_parts(const Dispatched& at, const Regions& regions,
 }
 
 PendingExchange dispatch_slots_start(const Var& values, const PendingDispatch& pending) {
-  AB_CHECK(values.shape() == Shape{pending.plan.source.count()}, "[dispatch] ", values.shape(),
-           " values for ", pending.plan.source.count(), " slots");
+  const int64_t used = pending.plan.source.count(), unused = values.value().count() - used;
+  AB_CHECK(values.shape().rank() == 1 && (unused == 0 || (unused > 0 && pending.route)),
+           "[dispatch] ", values.shape(), " values for ", used, " slots");
   if (!pending.route) return exchange_rows_start(values, RowMoves(), nullptr);
-  return exchange_rows_start(values, pending.route->slots, pending.rows.group);
+  const Var sent = unused == 0 ? values : split_rows(values, {used, unused}).front();
+  return exchange_rows_start(sent, pending.route->slots, pending.rows.group);
 }
 
 Var dispatch_slots_finish(const PendingExchange& pending, const Dispatched& at) {
@@ -323,12 +263,7 @@ PendingExchange return_slots_start(std::span<const Var> z, const Dispatched& at,
   AB_CHECK(slots.count() == at.plan.source.count(), "[dispatch] the order of ", slots.count(),
            " rows for ", at.plan.source.count(), " slots");
   // Which row of z leaves at each place.
-  Tensor leaving = ints(slots, slots.count(), "dispatch.leaving");
-  for (int64_t i = 0; i < slots.count(); ++i) {
-    const int32_t s = slots.data<int32_t>()[i];
-    const int32_t place = at.route ? at.route->arrived.data<int32_t>()[s] : s;
-    leaving.data<int32_t>()[place] = static_cast<int32_t>(i);
-  }
+  const Tensor leaving = inverse_order(slots, at.route ? at.route->arrived : Tensor());
   const Var packed = permute_rows(z, leaving);
   if (!at.route) return exchange_rows_start(packed, RowMoves(), nullptr);
   return exchange_rows_start(packed, RowCounts{at.route->slots.in, at.route->slots.out}, at.group);

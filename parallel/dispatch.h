@@ -16,13 +16,18 @@
 // are sorted by local expert, then by rank, then as the sender had them: as the ranks hold
 // consecutive rows, that is the order which one rank would have.
 //
+// How much comes a rank learns of the others: that is the one wait of a dispatch, also of the host
+// for its GPU, where only that knows what was routed. Afterwards the host knows of every part how
+// large it is.
+//
 // With Regions::any_layout the gradient of a row must not be summed but here, in the order of its
 // slots: then a row travels once for each of its slots, also where nothing leaves this rank, and
 // what comes from a rank stays together.
 //
-// Every step is a start and a finish, between which other work overlaps the transfer. All ranks of
-// the group call them in the same order, those without rows too. Without a group, or with one of
-// one rank, everything is where it was, at no cost.
+// Every step is a start and a finish, between which other work overlaps the transfer; counts go
+// before them, and what lies between overlaps the wait. All ranks of the group call them in the
+// same order, those without rows too. Without a group, or with one of one rank, everything is where
+// it was, at no cost.
 #pragma once
 
 #include <functional>
@@ -30,6 +35,7 @@
 #include <span>
 
 #include "core/ops/groups.h"
+#include "core/tensor/download.h"
 #include "parallel/division.h"
 #include "parallel/exchange.h"
 #include "parallel/regions.h"
@@ -47,10 +53,22 @@ struct SlotRoute {
   Tensor arrived;                // [slots.received()] int32: where each slot here lay on arrival
 };
 
+// What the ranks tell each other of what will come.
+struct PendingCounts {
+  SlotPlan plan;
+  Group* group = nullptr;  // null: nothing travels
+  Division experts;        // over its ranks
+  bool apart = false;
+  Tensor sent;    // as rows_to_send() says
+  Work work;      // of the counts
+  Download both;  // int64: what this rank tells the others, and what they tell it
+};
+
 struct PendingDispatch {
   std::shared_ptr<SlotRoute> route;  // null: nothing travels
   Var x;
-  SlotPlan plan;
+  SlotPlan plan;  // as it was given, but with groups that the host knows and no unused slots if
+                  // they travel
   PendingExchange rows;
   Tensor lists;  // [slots received] int32: the sender's row of each slot
   Work work;     // of the lists
@@ -70,15 +88,17 @@ struct Dispatched {
   int64_t first_slot = 0;  // of a part, in the plan of all
 };
 
-// Begins to send rows to the experts that take them. Waits for the other ranks once, to learn how
-// many will come.
+// Begins to tell the other ranks how much will come.
 //
-//   x        [M, C]
 //   plan             the slots of these rows, over all `experts`
 //   experts          lie over the model group by Division
 //   regions          its groups outlive the tape
-PendingDispatch dispatch_start(const Var& x, const SlotPlan& plan, int64_t experts,
-                               const Regions& regions);
+PendingCounts dispatch_counts(const SlotPlan& plan, int64_t experts, const Regions& regions);
+
+// Begins to send rows to the experts that take them. Waits for the counts.
+//
+//   x  [M, C]
+PendingDispatch dispatch_start(const Var& x, const PendingCounts& counts);
 Dispatched dispatch_finish(const PendingDispatch& pending);
 
 // Calls each(part) for what experts compute with at once, as Regions::for_sources() says: all that
@@ -88,7 +108,7 @@ void for_parts(const Dispatched& at, const Regions& regions,
 
 // A value for each slot of this rank's plan to one for each slot of the dispatched plan.
 //
-//   values  [S]
+//   values  [S]  of the plan that was given
 PendingExchange dispatch_slots_start(const Var& values, const PendingDispatch& pending);
 Var dispatch_slots_finish(const PendingExchange& pending, const Dispatched& at);
 

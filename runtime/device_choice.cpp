@@ -145,16 +145,9 @@ void warn_of_hidden(const std::vector<Offer>& offers, std::vector<std::string>& 
 
 }  // namespace
 
-bool runs_on_gpu(const Config& config, int ranks) {
-  if (is_of_any_layout(config)) return false;
-  const ModelType type = config.model.type;
-  const bool routed = type == ModelType::kKappaMoe || type == ModelType::kMoepMsit;
-  return ranks == 1 || !routed || config.parallel.model.value == 1;
-}
+bool runs_on_gpu(const Config& config) { return !is_of_any_layout(config); }
 
-DeviceWish device_wish(const Config& config, int ranks) {
-  return {config.device, runs_on_gpu(config, ranks)};
-}
+DeviceWish device_wish(const Config& config) { return {config.device, runs_on_gpu(config)}; }
 
 DeviceWish inference_wish(const Config& config) { return {config.device, true}; }
 
@@ -184,7 +177,7 @@ DevicePlan choose_devices(const DeviceWish& wish, const GpuSight& seen, const To
   if (std::ranges::none_of(offers, has_one)) {
     why_not = offers.front().why;
   } else if (!wish.able) {
-    why_not = "this configuration does not run on GPUs yet";
+    why_not = "train.deterministic: layout does not run on GPUs yet";
   }
   if (!why_not.empty()) {
     if (wish.asked == DeviceChoice::kCuda) {

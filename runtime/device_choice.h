@@ -14,10 +14,10 @@
 
 namespace anabranch {
 
-// Whether all that a run of this configuration on so many ranks does can be done on GPUs. The one
-// place that says so: where it is false, `auto` is the processor and `cuda` is refused. What runs
-// on CPUs alone: train.deterministic: layout, and experts spread over ranks.
-bool runs_on_gpu(const Config& config, int ranks);
+// Whether all that a run of this configuration does can be done on GPUs. The one place that says so:
+// where it is false, `auto` is the processor and `cuda` is refused. On CPUs alone runs
+// train.deterministic: layout.
+bool runs_on_gpu(const Config& config);
 
 struct DeviceWish {
   DeviceChoice asked = DeviceChoice::kAuto;
@@ -25,7 +25,7 @@ struct DeviceWish {
   const char* instead = "set device: cpu";  // what refusals advise
 };
 
-DeviceWish device_wish(const Config& config, int ranks);
+DeviceWish device_wish(const Config& config);
 
 // The same for ranks that only run a model. Each has all of it and nothing of a step is done, so
 // what trains on CPUs alone, train.deterministic: layout too, runs on GPUs.

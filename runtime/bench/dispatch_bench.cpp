@@ -48,19 +48,20 @@ class Laps {
 class Dispatching {
  public:
   Dispatching(Group& world, const std::shared_ptr<Pool>& pool, const DispatchBenchOptions& o)
-      : world_(world),
+      : regions_{.model = &world},
         experts_(o.experts),
         x_(random_values({o.rows, o.width}, o.type, pool)),
         route_(top_k_route(random_values({o.rows, o.experts}, accumulator_of(o.type), pool),
                            {.k = o.top_k})) {
     const Dispatched at =
-        dispatch_finish(dispatch_start(x_, route_.plan, experts_, {.model = &world_}));
+        dispatch_finish(dispatch_start(x_, dispatch_counts(route_.plan, experts_, regions_)));
     travelled_ = at.route;
     z_ = random_values({at.plan.source.count(), o.width}, o.type, pool);
   }
 
   void run(Laps& laps) {
-    const PendingDispatch going = dispatch_start(x_, route_.plan, experts_, {.model = &world_});
+    const PendingDispatch going =
+        dispatch_start(x_, dispatch_counts(route_.plan, experts_, regions_));
     laps.lap("counts, pack");
     const Dispatched at = dispatch_finish(going);
     laps.lap("transfer, sort");
@@ -68,14 +69,14 @@ class Dispatching {
     laps.lap("pack home");
     const Var slots = return_slots_finish(home);
     laps.lap("transfer home");
-    static_cast<void>(combine_rows(slots, route_.gates, route_.plan));
+    static_cast<void>(combine_rows(slots, route_.gates, going.plan));
     laps.lap("combine");
   }
 
   [[nodiscard]] const SlotRoute& travelled() const { return *travelled_; }
 
  private:
-  Group& world_;
+  Regions regions_;
   int64_t experts_;
   Var x_, z_;
   TopKRoute route_;

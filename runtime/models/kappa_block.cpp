@@ -174,16 +174,17 @@ Var KappaMixture::operator()(const Var& u, const KappaContext& context) {
   const Var logits = router(u);
   std::optional<PoolCounts> pool;
   const TopKRoute route = route_of(logits, context, pool);
-  const PendingDispatch rows = dispatch_start(u, route.plan, keys.experts, regions);
+  const PendingCounts counts = dispatch_counts(route.plan, keys.experts, regions);
+  const Var gates = with_losses(route, u, logits, pool, context);
+  const PendingDispatch rows = dispatch_start(u, counts);
   PendingExchange scores;
   if (alpha) scores = dispatch_slots_start(route.selected, rows);
-  const Var gates = with_losses(route, u, logits, pool, context);
   Dispatched at = dispatch_finish(rows);
   if (alpha) at.values = dispatch_slots_finish(scores, at);
   std::vector<Var> z;
   for_parts(at, regions, [&](const Dispatched& part) { z.push_back(experts_of(part)); });
   const PendingExchange home = return_slots_start(z, at);
-  return combine_rows(return_slots_finish(home), gates, route.plan);
+  return combine_rows(return_slots_finish(home), gates, rows.plan);
 }
 
 KappaBlock::KappaBlock(int64_t layer, const KappaOptions& o, const KappaKeys& keys,

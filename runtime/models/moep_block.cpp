@@ -182,15 +182,15 @@ Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& 
   // The maps down and up are the same on every rank. Their gradients, which are summed over all of
   // them, must come from where a row is at home if ranks are not to matter to that sum.
   const bool at_home = regions_.any_layout;
-  const PendingDispatch going =
-      dispatch_start(at_home ? down_(x) : x, choice.plan, options_.experts(), regions_);
-  const bool by_gate = going.route && options_.keys.order == SlotOrder::kAffinity;
+  const PendingCounts counts = dispatch_counts(choice.plan, options_.experts(), regions_);
+  const bool by_gate = counts.group != nullptr && options_.keys.order == SlotOrder::kAffinity;
+  Tensor gates = choice.gates.value();
+  if (by_gate) gates = slot_gates(gates, choice.plan);
+  const PendingDispatch going = dispatch_start(at_home ? down_(x) : x, counts);
   PendingExchange sent_gates;
-  if (by_gate)
-    sent_gates = dispatch_slots_start(slot_gates(choice.gates.value(), choice.plan), going);
+  if (by_gate) sent_gates = dispatch_slots_start(gates, going);
   const Dispatched at = dispatch_finish(going);
-  const Tensor gates =
-      by_gate ? dispatch_slots_finish(sent_gates, at).value() : choice.gates.value();
+  if (by_gate) gates = dispatch_slots_finish(sent_gates, at).value();
   std::vector<Var> of_experts;
   std::vector<ExpertRows> parts;
   for_parts(at, regions_, [&](const Dispatched& part) {
@@ -209,7 +209,7 @@ Var MoepBlock::with_experts(const Var& x, const Choice& choice, const MoepPass& 
   }
   const PendingExchange home = return_slots_start(of_experts, at, order_of(parts));
   const Var z = return_slots_finish(home);
-  const Var o = combine_rows(at_home ? up_(z) : z, choice.gates, choice.plan);
+  const Var o = combine_rows(at_home ? up_(z) : z, choice.gates, going.plan);
   return ln_post_.add(x, o).norm;
 }
 

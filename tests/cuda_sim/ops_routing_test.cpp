@@ -12,9 +12,11 @@
 #include "core/ops/expert_choice.h"
 #include "core/ops/expert_rows.h"
 #include "core/ops/gather_rows.h"
+#include "core/ops/permute_rows.h"
 #include "core/ops/pool_counts.h"
 #include "core/ops/radix_select.h"
 #include "core/ops/router_z_loss.h"
+#include "core/ops/slot_lists.h"
 #include "core/ops/top_k_route.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
@@ -63,6 +65,19 @@ void append_radix(std::vector<Tensor>& to, const Tensor& scores) {
   }
 }
 
+// The lists of what goes to two ranks and comes of them, whose experts' slots lie one after the
+// other in a choice of those of both.
+std::vector<Tensor> slot_lists(const SlotPlan& plan, const ExpertChoice& choice) {
+  constexpr int64_t kHere = kExperts / 2;
+  const Tensor told = plan.source.like({kExperts + 4}, DType::kI64, "told");
+  const Tensor sent = rows_to_send(told, plan, std::vector<int64_t>{0, 3, kExperts});
+  ArrivingSlots coming{{}, {kRows, kRows}, {kRows, kRows}};
+  for (int64_t e = 0; e < 2 * kHere; ++e) coming.held.push_back(choice.plan.groups.size(e));
+  const int64_t slots = choice.plan.groups.begin(2 * kHere);
+  const ArrivedSlots arrived = arrived_slots(choice.plan.source.view(0, {slots}), coming);
+  return {told, sent, arrived.plan.source, arrived.plan.gate, arrived.group_row, arrived.place};
+}
+
 // All routing ops, forward and backward.
 std::vector<Tensor> run(const Inputs& in) {
   Tape tape;
@@ -87,7 +102,10 @@ std::vector<Tensor> run(const Inputs& in) {
   const std::vector<Var> ys{through(route.plan, route.gates), through(choice.plan, logits),
                             through(above, logits), through(marked, logits),
                             through(all.plan, all.gates)};
+  const std::vector<Var> thrice{x, x, x};
+  const Var permuted = permute_rows(thrice, all.plan.gate);  // has every choice once
   for (const Var& loss : losses) tape.give(loss, in.seed);
+  tape.give(permuted, permuted.value());
   for (const Var& y : ys) {
     if (y.id() != ys.back().id()) tape.give(y, in.dy);
   }
@@ -98,12 +116,14 @@ std::vector<Tensor> run(const Inputs& in) {
                           membership(positive), slot_gates(in.logits, positive),
                           laid_out.slots,       laid_out.positions,
                           laid_out.first_key,   laid_out.last_key,
+                          permuted.value(),     inverse_order(all.plan.gate, all.plan.gate),
                           tape.take_grad(x),    tape.take_grad(logits)};
   for (const SlotPlan& plan :
        {route.plan, all.plan, choice.plan, above, marked, own, positive, laid_out.plan}) {
     append(got, plan);
   }
   append_radix(got, in.ties);
+  for (const Tensor& t : slot_lists(route.plan, choice)) got.push_back(t);
   for (const Var& v : losses) got.push_back(v.value());
   for (const Var& v : ys) got.push_back(v.value());
   return got;

@@ -48,7 +48,8 @@ struct AnyLayoutMixture {
     tape.set_lane(sequence);
     const Var x = tape.input(test::random({kRows, kWidth}, seed + 1, DType::kF32));
     const Var gates = tape.input(test::random({kRows, kExperts}, seed + 2, DType::kF32));
-    const Dispatched at = dispatch_finish(dispatch_start(x, plan, kExperts, regions));
+    const Dispatched at =
+        dispatch_finish(dispatch_start(x, dispatch_counts(plan, kExperts, regions)));
     std::vector<Var> z;
     for_parts(at, regions, [&](const Dispatched& part) {
       z.push_back(grouped_linear(gather_rows(part.rows, part.plan.source), w, part.plan.groups));
@@ -114,7 +115,8 @@ TEST(DispatchOfAnyLayout, RowsOfPartsKnowTheirPlace) {
       x.data<double>()[i] = static_cast<double>(g.rank() * Mixture::kRows + i);
     }
     const SlotPlan plan = Mixture::plan_of(g.rank());
-    const Dispatched at = dispatch_finish(dispatch_start(x, plan, Mixture::kExperts, regions));
+    const Dispatched at =
+        dispatch_finish(dispatch_start(x, dispatch_counts(plan, Mixture::kExperts, regions)));
     int64_t slots = 0;
     for_parts(at, regions, [&](const Dispatched& part) {
       EXPECT_EQ(part.first_slot, slots);

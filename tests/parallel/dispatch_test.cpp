@@ -9,74 +9,18 @@
 #include "core/ops/expert_choice.h"
 #include "core/ops/gather_rows.h"
 #include "core/ops/grouped_linear.h"
-#include "core/ops/permute_rows.h"
 #include "parallel/collectives.h"
+#include "tests/parallel/dispatch_plans.h"
 #include "tests/support/op_checks.h"
 #include "tests/support/tensors.h"
 
 namespace anabranch {
 namespace {
 
+using test::Plan;
+using test::plans;
+
 constexpr int64_t kWidth = 5;
-
-// Which of `rows` rows each of `experts` experts takes, and how many rows each rank has.
-struct Plan {
-  const char* name;
-  int64_t experts;
-  std::vector<int64_t> rows_of;
-  Tensor mask;  // [rows, E]
-
-  [[nodiscard]] int64_t first(int rank) const {
-    return std::accumulate(rows_of.begin(), rows_of.begin() + rank, int64_t{0});
-  }
-
-  [[nodiscard]] int64_t rows() const { return first(static_cast<int>(std::ssize(rows_of))); }
-
-  [[nodiscard]] Tensor mask_of(int rank) const {
-    return mask.view(first(rank) * experts, {rows_of[static_cast<size_t>(rank)], experts});
-  }
-
-  [[nodiscard]] bool takes(int64_t row, int64_t e) const {
-    return mask.data<uint8_t>()[row * experts + e] != 0;
-  }
-};
-
-template <class Takes>
-Plan plan_of(const char* name, int64_t experts, std::vector<int64_t> rows_of, const Takes& takes) {
-  Plan plan{name, experts, std::move(rows_of), {}};
-  plan.mask = Tensor({plan.rows(), experts}, DType::kU8);
-  for (int64_t i = 0; i < plan.mask.count(); ++i) {
-    plan.mask.data<uint8_t>()[i] = takes(i / experts, i % experts) ? 1 : 0;
-  }
-  return plan;
-}
-
-std::vector<int64_t> even(int ranks, int64_t rows) {
-  return std::vector<int64_t>(static_cast<size_t>(ranks), rows);
-}
-
-std::vector<Plan> plans(int ranks) {
-  const auto random = [](uint32_t seed, double share) {
-    return [=](int64_t row, int64_t e) {
-      return uniform_float(philox(seed, static_cast<uint64_t>(row * 97 + e))[0]) < share;
-    };
-  };
-  std::vector<int64_t> falling;  // the last rank has none
-  for (int r = ranks - 1; r >= 0; --r) falling.push_back(4 * r);
-  std::vector<Plan> all;
-  all.push_back(plan_of("random", 6, even(ranks, 9), random(1, 0.4)));
-  all.push_back(plan_of("uneven experts", 5, even(ranks, 7), random(2, 0.5)));
-  all.push_back(plan_of("all", 4, even(ranks, 3), [](auto, auto) { return true; }));
-  all.push_back(plan_of("none", 4, even(ranks, 3), [](auto, auto) { return false; }));
-  all.push_back(plan_of("one expert", 4, even(ranks, 5), [](auto, int64_t e) { return e == 1; }));
-  all.push_back(plan_of("fewer rows than experts", 9, even(ranks, 1), random(3, 0.2)));
-  if (ranks > 1) {
-    all.push_back(plan_of("a rank without rows", 4, falling, random(4, 0.5)));
-    all.push_back(plan_of("rows of one rank alone", 4, even(ranks, 4),
-                          [](int64_t row, int64_t e) { return row < 4 && e != 2; }));
-  }
-  return all;
-}
 
 // y[s] = values[index[s]], whatever the shape of values.
 Var pick(const Var& values, const Tensor& index) {
@@ -127,7 +71,7 @@ Layer run_layer(const Tensor& x_value, const Tensor& table, const Tensor& mask,
   Tape tape;
   const Var x = tape.input(x_value), gates = tape.input(table), values = tape.input(table.clone());
   const SlotPlan plan = select_by_mask(mask);
-  const PendingDispatch going = dispatch_start(x, plan, E, {.model = group});
+  const PendingDispatch going = dispatch_start(x, dispatch_counts(plan, E, {.model = group}));
   const PendingExchange with = dispatch_slots_start(pick(values, plan.gate), going);
   const Dispatched at = dispatch_finish(going);
   const Var scale = dispatch_slots_finish(with, at);
@@ -181,8 +125,8 @@ TEST_P(Dispatch, SlotsAreInTheOrderOfOneRank) {
     run_on_threads(ranks, [&](Group& g) {
       const int64_t M = plan.rows_of[static_cast<size_t>(g.rank())];
       const SlotPlan own = select_by_mask(plan.mask_of(g.rank()));
-      const Dispatched at = dispatch_finish(
-          dispatch_start(Tensor({M, kWidth}, DType::kF32), own, plan.experts, {.model = &g}));
+      const Dispatched at = dispatch_finish(dispatch_start(
+          Tensor({M, kWidth}, DType::kF32), dispatch_counts(own, plan.experts, {.model = &g})));
       const auto number = [&](int64_t row) {
         return at.group_row.empty() ? row : int64_t{at.group_row.data<int32_t>()[row]};
       };
@@ -263,7 +207,8 @@ TEST(Dispatch, PiecesMayHaveAnyOrder) {
     Tape tape;
     const Var leaf = tape.input(x.view(g.rank() * M * kWidth, {M, kWidth}).clone());
     const SlotPlan own = select_by_mask(plan.mask_of(g.rank()));
-    const Dispatched at = dispatch_finish(dispatch_start(leaf, own, plan.experts, {.model = &g}));
+    const Dispatched at =
+        dispatch_finish(dispatch_start(leaf, dispatch_counts(own, plan.experts, {.model = &g})));
     const int64_t S = at.plan.source.count(), half = S / 3;
     Tensor order({S}, DType::kI32), source({S}, DType::kI32);
     for (int64_t i = 0; i < S; ++i) {
@@ -309,10 +254,8 @@ TEST(Dispatch, RefusesWhatDoesNotFit) {
   Tensor mask({2, 3}, DType::kU8);
   mask.fill_zero();
   const SlotPlan plan = select_by_mask(mask);
-  EXPECT_THROW(dispatch_start(Tensor({3, kWidth}, DType::kF32), plan, 3, {}), Error);
-  const Var x = test::random({2, 2}, 1);
-  EXPECT_THROW(permute_rows(std::span(&x, 1), Tensor::of<int32_t>({2}, {0, 0})), Error);
-  EXPECT_THROW(permute_rows(std::span(&x, 1), Tensor::of<int32_t>({1}, {0})), Error);
+  EXPECT_THROW(dispatch_start(Tensor({3, kWidth}, DType::kF32), dispatch_counts(plan, 3, {})),
+               Error);
 }
 
 }  // namespace

@@ -121,18 +121,29 @@ TEST(DeviceChoice, WithoutAGpuAutoIsTheProcessorAndCudaIsRefused) {
               HasSubstr("rank 1 on b has no GPU that it can use (no driver)"));
 }
 
+TEST(DeviceChoice, ExpertsOverRanksRunOnGpusButNotInAnyLayout) {
+  for (const ModelType type : {ModelType::kKappaMoe, ModelType::kMoepMsit}) {
+    Config config;
+    config.model.type = type;
+    config.parallel.model = {2};
+    EXPECT_TRUE(runs_on_gpu(config));
+    config.train.deterministic = Determinism::kLayout;
+    EXPECT_FALSE(runs_on_gpu(config));
+  }
+}
+
 TEST(DeviceChoice, WhatDoesNotRunOnGpusStaysOnTheProcessor) {
   const GpuSight two = sees({"0", "1"});
   const DeviceWish unable{DeviceChoice::kAuto, false};
   EXPECT_THAT(choose(unable, {"a", "a", "a"}, {two, two, two})[0].text(),
-              HasSubstr("cpu, auto: this configuration does not run on GPUs yet"));
+              HasSubstr("cpu, auto: train.deterministic: layout does not run on GPUs yet"));
   EXPECT_THAT(refusal({DeviceChoice::kCuda, false}, {"a"}, {two}),
               HasSubstr("does not run on GPUs yet"));
   // Only to run a model nothing hinders, however it was trained.
   Config config;
   config.model.type = ModelType::kMoepMsit;
   config.train.deterministic = Determinism::kLayout;
-  EXPECT_FALSE(device_wish(config, 2).able);
+  EXPECT_FALSE(device_wish(config).able);
   const auto ran = choose(inference_wish(config), {"a", "a"}, {two, two});
   EXPECT_THAT(indices(ran), ElementsAre(0, 1));
   config.device = DeviceChoice::kCuda;
