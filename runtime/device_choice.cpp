@@ -9,7 +9,6 @@
 #include "runtime/config/nearest.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_deterministic.h"
-#include "runtime/config/validate_parallel.h"
 
 namespace anabranch {
 namespace {
