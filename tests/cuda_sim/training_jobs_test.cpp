@@ -132,7 +132,7 @@ const Job kJobs[] = {
        c.model.moep.windows = {1, 2, 3, 4, 2, 3, 4};
        c.model.moep.capacity = 1;
        c.model.context = 4;
-       c.train.batch_tokens = 4 * 12;
+       c.train.batch_tokens = 48;
      },
      2, 2},
     // Gates travel to the experts, which sort by them.

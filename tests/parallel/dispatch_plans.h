@@ -53,7 +53,7 @@ inline std::vector<Plan> plans(int ranks) {
     };
   };
   std::vector<int64_t> falling;  // the last rank has none
-  for (int r = ranks - 1; r >= 0; --r) falling.push_back(4 * r);
+  for (int r = ranks - 1; r >= 0; --r) falling.push_back(int64_t{4} * r);
   std::vector<Plan> all;
   all.push_back(plan_of("random", 6, even(ranks, 9), random(1, 0.4)));
   all.push_back(plan_of("uneven experts", 5, even(ranks, 7), random(2, 0.5)));
