@@ -2,7 +2,7 @@
 # Installs what the build, the tests and the quick start need on Debian 12, by package name.
 # Does nothing, and needs no network, where everything is there already.
 #
-#   launch/install.sh [build|test|text|parquet|cuda]...    default: build
+#   launch/install.sh [build|test|text|parquet|slurm|cuda]...    default: build
 #
 # parquet: Arrow C++ is not in Debian 12, so PyPI's pyarrow lends its libraries, from a Python
 # environment in .python/; without it the build refuses Parquet input and all else works.
@@ -18,14 +18,15 @@ packages_build=(g++ cmake ninja-build pkg-config ccache mold git ca-certificates
 packages_test=(clang-format clang-tidy clang libclang-rt-14-dev prometheus shellcheck iproute2 hdf5-tools)
 packages_parquet=(python3-venv)
 packages_cuda=(python3-venv)
+packages_slurm=(munge slurmctld slurmd slurm-client iproute2)  # for a small cluster on this machine, in tests
 packages_text=(perl perl-doc bible-kjv bible-kjv-text)
 
 cd "$(dirname "$0")/.."
 sets=("${@:-build}")
 for set in "${sets[@]}"; do
   case "$set" in
-    build | test | text | parquet | cuda) ;;
-    *) echo "usage: launch/install.sh [build|test|text|parquet|cuda]..." >&2; exit 64 ;;
+    build | test | text | parquet | slurm | cuda) ;;
+    *) echo "usage: launch/install.sh [build|test|text|parquet|slurm|cuda]..." >&2; exit 64 ;;
   esac
 done
 

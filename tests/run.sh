@@ -99,7 +99,7 @@ finish() {
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-launch/install.sh build test text parquet || { failed=1 failures=("install"); finish; }
+launch/install.sh build test text parquet slurm || { failed=1 failures=("install"); finish; }
 step "build" build release
 [ "$failed" -eq 0 ] || finish
 
