@@ -1,6 +1,7 @@
 #include "launch/rank_process.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <optional>
@@ -38,6 +39,21 @@ constexpr auto kLongestEnd = std::chrono::seconds(8);
             << std::flush;
   if (fault == Fault::kPeer && rank == 0) std::this_thread::sleep_for(kForTheOthers);
   MpiWorld::abort(code);
+}
+
+// srun without a plugin that MPI speaks starts processes that know nothing of each other: each
+// would be a job of one.
+void refuse_strangers() {
+  const char* tasks =
+      std::getenv("SLURM_STEP_NUM_TASKS");  // of srun's own; a batch script has none
+  if (tasks == nullptr || std::atoi(tasks) <= 1) return;
+  const char* number = std::getenv("SLURM_PROCID");
+  let_rank_zero_speak(number != nullptr ? std::atoi(number) : 0);
+  throw config_error(
+      "srun has started ", tasks,
+      " processes that do not know of each other, as they have no MPI in common. Start "
+      "them with srun --mpi=pmix (srun --mpi=list shows what there is), or with mpirun "
+      "in the allocation.");
 }
 
 }  // namespace
@@ -118,6 +134,7 @@ void RankProcess::open_log(const std::string& file) {
 
 int run_rank(const std::function<int(RankProcess&)>& body) {
   if (!started_by_mpi()) {
+    refuse_strangers();
     RankProcess process(self_group());
     return body(process);
   }

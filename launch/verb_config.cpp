@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -130,6 +131,38 @@ void check(const CheckOptions& options) {
   (options.json ? print_json : print_yaml)(options, config, plan, data, cost);
 }
 
+struct GetOptions {
+  std::string file;
+  std::vector<std::string> keys, sets;
+};
+
+// Prints the values of keys, a line each.
+void get(const GetOptions& options) {
+  const std::string resolved = dump_config(load_config(options.file, options.sets));
+  const YamlNode root = parse_yaml(resolved, options.file);
+  for (const std::string& key : options.keys) {
+    const YamlNode* node = &root;
+    std::istringstream parts(key);
+    for (std::string part; node != nullptr && std::getline(parts, part, '.');) {
+      node = node->find(part);
+    }
+    if (node == nullptr || node->kind != YamlNode::Kind::kScalar) {
+      throw usage_error(options.file, " has no value \"", key, "\"; `anabranch config check ",
+                        options.file, "` lists what it has");
+    }
+    std::cout << node->value << "\n";
+  }
+}
+
+void add_get(CLI::App& config) {
+  auto options = std::make_shared<GetOptions>();
+  CLI::App* verb = config.add_subcommand("get", "prints values of a configuration, for scripts");
+  verb->add_option("CONFIG", options->file, "YAML file")->required();
+  verb->add_option("KEY", options->keys, "as in run.dir; a line is printed for each")->required();
+  verb->add_option("--set", options->sets, "a.b=c: overrides a key")->allow_extra_args(false);
+  verb->callback([options] { run_alone([&] { get(*options); }); });
+}
+
 }  // namespace
 
 void add_config(CLI::App& app) {
@@ -150,6 +183,8 @@ void add_config(CLI::App& app) {
   check_verb->add_flag("--json", options->json,
                        "plan, parameters and multiply-adds, machine-readable");
   check_verb->callback([options] { run_alone([&] { check(*options); }); });
+
+  add_get(*verb);
 
   auto markdown = std::make_shared<bool>(false);
   CLI::App* keys = verb->add_subcommand("keys", "every key, its default and what it does");

@@ -184,6 +184,16 @@ TEST_F(ProgramTest, ToyClustersRefusesAndFails) {
   }
 }
 
+TEST_F(ProgramTest, ConfigGetPrintsValuesForScripts) {
+  const std::string file = std::string(AB_SOURCE_DIR) + "/configs/gpt2-2core.yaml";
+  const ProgramResult got = run("config get " + file + " run.dir schema --set run.dir=a/b");
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(got.out, "a/b\n1\n");
+  EXPECT_EQ(run("config get " + file + " run.dri").exit_code, 64);
+  EXPECT_EQ(run("config get " + file + " run").exit_code, 64);
+  EXPECT_EQ(run("config get " + file + " run.dir --set run.dri=x").exit_code, 78);
+}
+
 TEST_F(ProgramTest, DoctorReports) {
   const ProgramResult plain = run("doctor");
   EXPECT_EQ(plain.exit_code, 0) << plain.out;

@@ -52,6 +52,7 @@ inline std::map<std::string, std::string> checkpoint_tensors(const std::filesyst
     }
   }
   std::vector<StateItem> items;
+  items.reserve(whole.size());
   for (const auto& [name, item] : whole) items.push_back(item);
   load_state(checkpoint, manifest, items);
   std::map<std::string, std::string> tensors;

@@ -99,7 +99,8 @@ static double note(const char* path, double since) {
 
 __attribute__((constructor)) static void read_rules(void) {
   const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *text = getenv("AB_FAULTS");
-  if (!rank) return; /* the launcher */
+  if (!rank) rank = getenv("PMIX_RANK"); /* srun's */
+  if (!rank) return;                     /* the launcher */
   clock_file = getenv("AB_FAULTS_CLOCK");
   arm_file = getenv("AB_FAULTS_ARM");
   while (text && *text && rule_count < kRules) {
