@@ -141,8 +141,8 @@ up() {
   : > "$folder/munge.key"
   chmod 0600 "$folder/munge.key"
   head -c 128 /dev/urandom > "$folder/munge.key"
-  env -i PATH="$PATH" munged --key-file="$folder/munge.key" --socket="$folder/munge.sock" --pid-file="$folder/munged.pid" \
-    --log-file="$folder/munged.log" --seed-file="$folder/munge.seed"
+  env -i PATH="$PATH" munged --key-file="$folder/munge.key" --socket="$folder/munge.sock" \
+    --pid-file="$folder/munged.pid" --log-file="$folder/munged.log" --seed-file="$folder/munge.seed"
   daemon slurmctld -D -c
   echo $! > "$folder/ctl.pid"
   for node in $(nodes); do start_node "$node"; done

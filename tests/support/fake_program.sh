@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Stands for `anabranch` in tests of the launch scripts: does what the files of its run directory, FAKE_RUN, say, and
+# writes there what it was asked to do.
+#
+#   script   a line for each `train`: CODE [STEP], an exit code after a checkpoint of that step has been saved, or
+#            "wait STEP": until USR1 comes, then a checkpoint and 75
+#   doctor   its exit code; 0 without the file
+#   calls    written: the verbs, a line each
+set -uo pipefail
+run=$FAKE_RUN
+verb=${1:-}
+echo "$*" >> "$run/calls"
+
+save() { [ -z "${1:-}" ] || mkdir -p "$run/checkpoints/$(printf 'step-%08d' "$1")"; }
+
+case $verb in
+  config) printf '%s\n127.0.0.1:9464\n' "$run" ;;
+  doctor) exit "$(cat "$run/doctor" 2> /dev/null || echo 0)" ;;
+  train)
+    read -r code step < "$run/script" || exit 70
+    sed -i 1d "$run/script"
+    if [ "$code" = wait ]; then
+      trap 'save "$step"; exit 75' USR1
+      touch "$run/waiting"
+      for _ in {1..2000}; do sleep 0.05; done  # whoever is forgotten ends
+    fi
+    save "$step"
+    exit "$code" ;;
+esac
