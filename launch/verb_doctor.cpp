@@ -47,9 +47,8 @@ int examine(DoctorWish wish, RankProcess& process) {
   if (!wish.config.empty()) {
     const Config config = load_config(wish.config, wish.sets);
     validate(config);
-    const int ranks = process.world().size();
-    check_ranks(config, ranks);
-    process.take_device(device_wish(config, ranks));
+    check_ranks(config, process.world().size());
+    process.take_device(device_wish(config));
     wish.folder = nearest_folder(config.run.dir);
   }
   wish.folder = gather_text(process.world(), wish.folder)[0];
