@@ -318,9 +318,13 @@ struct Backward {
 template <class T, int kWidth>
 struct ByTiles {
   static bool fits(const Backward<T>& b) {
-    return kHasTiles<T, kWidth> && b.call.width <= kWidth &&
-           std::max(QueryTiling<T, kWidth>::kShared, KeyTiling<T, kWidth>::kShared) <=
-               shared_bytes_of_block();
+    if constexpr (kHasTiles<T, kWidth>) {
+      const size_t shared =
+          std::max(QueryTiling<T, kWidth>::kShared, KeyTiling<T, kWidth>::kShared);
+      return b.call.width <= kWidth && shared <= shared_bytes_of_block();
+    } else {
+      return false;
+    }
   }
 
   static void run(const Backward<T>& b) {

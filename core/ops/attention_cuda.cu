@@ -177,8 +177,11 @@ struct Forward {
 template <class T, int kWidth>
 struct ByTiles {
   static bool fits(const Forward<T>& f) {
-    return kHasTiles<T, kWidth> && f.call.width <= kWidth &&
-           Tiling<T, kWidth>::kShared <= shared_bytes_of_block();
+    if constexpr (kHasTiles<T, kWidth>) {
+      return f.call.width <= kWidth && Tiling<T, kWidth>::kShared <= shared_bytes_of_block();
+    } else {
+      return false;
+    }
   }
 
   static void run(const Forward<T>& f) {

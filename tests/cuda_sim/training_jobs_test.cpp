@@ -103,9 +103,15 @@ const Job kJobs[] = {
      [](Config& c) {
        over_ranks<pooled<2, token_choice>, 2>(c);
        c.model.kappa.capacity_train = 1.25;
+       c.train.batch_tokens = 256;
      },
      4, 1},
-    {"moep_experts_pool", over_ranks<pooled<2, expert_choice>, 2>, 4, 2},
+    {"moep_experts_pool",
+     [](Config& c) {
+       over_ranks<pooled<2, expert_choice>, 2>(c);
+       c.train.batch_tokens = 256;
+     },
+     4, 2},
     {"kappa_experts_zero",
      [](Config& c) {
        over_ranks<token_choice, 2>(c);
