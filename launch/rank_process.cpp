@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
@@ -82,7 +83,7 @@ RankProcess::RankProcess(std::unique_ptr<Group> world) : world_(std::move(world)
   world_->set_trace(&trace_);
 }
 
-void RankProcess::take_device(const DeviceWish& wish) {
+void RankProcess::take_device(const DeviceWish& wish, const std::string& log_directory) {
   if (wish.asked != DeviceChoice::kCpu) sight_ = see_gpus_or_why();
   devices_ = choose_devices(wish, sight_, topology_, *world_);
   if (first()) {
@@ -94,7 +95,9 @@ void RankProcess::take_device(const DeviceWish& wish) {
   context_.device = devices_.mine;
   context_.pool = std::make_shared<Pool>(context_.device);
   if (world_->size() == 1) return;
-  const std::vector<NcclVariable> variables = set_nccl_environment(true, "");
+  std::error_code ignored;  // where that fails, whoever needs the folder says so
+  if (!log_directory.empty()) std::filesystem::create_directories(log_directory, ignored);
+  const std::vector<NcclVariable> variables = set_nccl_environment(log_directory);
   if (first()) {
     std::string text;
     for (const NcclVariable& v : variables) {

@@ -33,8 +33,9 @@ class RankProcess {
   [[nodiscard]] bool first() const { return context_.rank == 0; }
 
   // Collective: chooses where the ranks compute, of which rank 0 says what is amiss, and makes the
-  // pool of this rank's tensors there. Throws Error (config, 78).
-  void take_device(const DeviceWish& wish);
+  // pool of this rank's tensors there. NCCL's warnings go to `log_directory`, which is made, or, if
+  // it is empty, nowhere. Throws Error (config, 78).
+  void take_device(const DeviceWish& wish, const std::string& log_directory = "");
 
   [[nodiscard]] const DevicePlan& devices() const { return devices_; }
 

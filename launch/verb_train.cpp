@@ -179,7 +179,7 @@ int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   if (process.first()) dataset.emplace(Dataset::open(config.data.path));
   const int64_t vocabulary = share_facts(config, dataset, process.world());
   require_same(process.world(), "the configuration", dump_config(config));
-  process.take_device(device_wish(config));
+  process.take_device(device_wish(config), config.run.dir + "/log");
   const RankPlan plan = plan_of(config, vocabulary, process);
   const Config planned = as_planned(config, plan);
   const std::unique_ptr<Group> ordered = training_group(process.world(), plan);

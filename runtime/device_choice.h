@@ -14,8 +14,8 @@
 
 namespace anabranch {
 
-// Whether all that a run of this configuration does can be done on GPUs. The one place that says so:
-// where it is false, `auto` is the processor and `cuda` is refused. On CPUs alone runs
+// Whether all that a run of this configuration does can be done on GPUs. The one place that says
+// so: where it is false, `auto` is the processor and `cuda` is refused. On CPUs alone runs
 // train.deterministic: layout.
 bool runs_on_gpu(const Config& config);
 

@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(256) cached_attention_append_kernel(CachedCall
 // A warp has one head of one new token.
 template <class T>
 __global__ void __launch_bounds__(kAttentionWarps* kWarp) cached_attention_kernel(CachedCall<T> k) {
-  const int row = static_cast<int>(blockIdx.x) * kAttentionWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int row =
+      static_cast<int>(blockIdx.x) * kAttentionWarps + static_cast<int>(threadIdx.x) / kWarp;
   const int sequence = static_cast<int>(blockIdx.z);
   if (row >= k.rows) return;  // a whole warp, and no barrier follows
   const int64_t channels = k.channels(), column = int64_t{blockIdx.y} * k.width;

@@ -42,8 +42,7 @@ Variables from_user() {
 
 }  // namespace
 
-std::vector<NcclVariable> set_nccl_environment(bool deterministic,
-                                               const std::string& log_directory) {
+std::vector<NcclVariable> set_nccl_environment(const std::string& log_directory) {
   Variables all = from_user();
   const auto set = [&](const std::string& name, const std::string& value) {
     const bool is_new = all.try_emplace(name, NcclVariable{name, value, "anabranch"}).second;
@@ -53,7 +52,7 @@ std::vector<NcclVariable> set_nccl_environment(bool deterministic,
     set("NCCL_DEBUG", "WARN");
     set("NCCL_DEBUG_FILE", log_directory + "/nccl.%h.%p.log");
   }
-  if (deterministic) set("NCCL_ALGO", "Ring");
+  set("NCCL_ALGO", "Ring");
   std::vector<NcclVariable> list;
   for (auto& [name, variable] : all) list.push_back(std::move(variable));
   return list;

@@ -193,16 +193,22 @@ void NcclQueue::reap(std::unique_lock<std::mutex>& hold) {
     while (!pending_.empty() && pending_.front().work->has_passed()) {
       const Pending ended = std::move(pending_.front());
       pending_.pop_front();
-      const std::vector<Tensor> tensors = ended.work->take_tensors();
+      std::vector<Tensor> tensors = ended.work->take_tensors();
       const auto [begin, end] = times_of(ended);
       state_->blocked += ended.work->stall();
       hold.unlock();
+      tensors.clear();
       thread_->note_end(ended.work->text, ended.kind, ended.bytes, begin, end);
       hold.lock();
     }
-  } catch (const Error& error) {  // of the GPU
-    if (!state_->failure) state_->failure = error;
+  } catch (const Error& error) {
+    gpu_failed(hold, error);
   }
+}
+
+void NcclQueue::gpu_failed(std::unique_lock<std::mutex>& hold, const Error& error) {
+  if (!hold.owns_lock()) hold.lock();
+  if (!state_->failure) state_->failure = error;
 }
 
 // Times of a GPU become times of the host: the first end is now, what follows is as far from it as
@@ -231,7 +237,11 @@ void NcclQueue::watch() {
     }
     state_->changed.wait_for(hold, kTick, [&] { return stop_ || state_->failure.has_value(); });
     if (!state_->failure) reap(hold);
-    if (!state_->failure) look(hold);
+    try {
+      if (!state_->failure) look(hold);
+    } catch (const Error& error) {  // or nobody would hear of it
+      gpu_failed(hold, error);
+    }
     if (state_->failure) give_up(hold);
   }
 }

@@ -65,6 +65,8 @@ class NcclQueue {
   // Fails the rank if a communicator has failed, or the first pending one takes too long.
   void look(std::unique_lock<std::mutex>& hold);
   void give_up(std::unique_lock<std::mutex>& hold);
+  // A call of the GPU's has failed: so does all communication.
+  void gpu_failed(std::unique_lock<std::mutex>& hold, const Error& error);
 
   std::shared_ptr<CommThread> thread_;
   std::shared_ptr<CommState> state_;  // the thread's

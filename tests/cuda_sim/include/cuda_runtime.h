@@ -58,6 +58,7 @@ struct cudaDeviceProp {
 };
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);

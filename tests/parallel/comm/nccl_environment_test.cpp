@@ -40,10 +40,11 @@ class NcclEnvironment : public testing::Test {
 };
 
 TEST_F(NcclEnvironment, SetsLittle) {
-  EXPECT_THAT(texts(set_nccl_environment(false, "")),
-              ElementsAre("NCCL_CONF_FILE=" + file_ + " (environment)"));
   EXPECT_THAT(
-      texts(set_nccl_environment(true, "/logs")),
+      texts(set_nccl_environment("")),
+      ElementsAre("NCCL_ALGO=Ring (anabranch)", "NCCL_CONF_FILE=" + file_ + " (environment)"));
+  EXPECT_THAT(
+      texts(set_nccl_environment("/logs")),
       ElementsAre("NCCL_ALGO=Ring (anabranch)", "NCCL_CONF_FILE=" + file_ + " (environment)",
                   "NCCL_DEBUG=WARN (anabranch)",
                   "NCCL_DEBUG_FILE=/logs/nccl.%h.%p.log (anabranch)"));
@@ -54,7 +55,7 @@ TEST_F(NcclEnvironment, LeavesWhatTheUserSets) {
   setenv("NCCL_DEBUG", "INFO", 1);
   std::ofstream(file_) << "# of this site\nNCCL_ALGO=Tree\nNCCL_DEBUG=TRACE\nNCCL_IB_TIMEOUT=22\n";
   EXPECT_THAT(
-      texts(set_nccl_environment(true, "/logs")),
+      texts(set_nccl_environment("/logs")),
       ElementsAre("NCCL_ALGO=Tree (" + file_ + ")", "NCCL_CONF_FILE=" + file_ + " (environment)",
                   "NCCL_DEBUG=INFO (environment)",
                   "NCCL_DEBUG_FILE=/logs/nccl.%h.%p.log (anabranch)",
