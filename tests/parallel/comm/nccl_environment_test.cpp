@@ -16,6 +16,7 @@ using testing::ElementsAre;
 // "NAME=value (origin)" of the variables that a test may set.
 std::vector<std::string> texts(const std::vector<NcclVariable>& variables) {
   std::vector<std::string> all;
+  all.reserve(variables.size());
   for (const NcclVariable& v : variables)
     all.push_back(v.name + "=" + v.value + " (" + v.origin + ")");
   return all;
@@ -43,6 +44,7 @@ TEST_F(NcclEnvironment, SetsLittle) {
   EXPECT_THAT(
       texts(set_nccl_environment("")),
       ElementsAre("NCCL_ALGO=Ring (anabranch)", "NCCL_CONF_FILE=" + file_ + " (environment)"));
+  unsetenv("NCCL_ALGO");
   EXPECT_THAT(
       texts(set_nccl_environment("/logs")),
       ElementsAre("NCCL_ALGO=Ring (anabranch)", "NCCL_CONF_FILE=" + file_ + " (environment)",
