@@ -61,7 +61,7 @@ struct LogitRows {
   double* losses;
   int64_t stride, V;
   double scale;
-  A cap;  // 0 for none
+  A cap;  // for kCapped
   bool gradients;
 };
 
@@ -71,17 +71,23 @@ struct Capped {
   A value, slope;
 };
 
-template <class A>
+template <bool kCapped, class A>
 __device__ __forceinline__ Capped<A> capped(A logit, A cap) {
-  if (cap == A(0)) return {logit, A(1)};
+  if constexpr (!kCapped) return {logit, A(1)};
   const A t = std::tanh(logit / cap);
   return {cap * t + (logit - logit), A(1) - t * t};  // NaN for infinity, which tanh hides
 }
 
+// Blocks that a multiprocessor is to hold at least: where a block has half its threads, the other
+// half reads while this one waits at a barrier. Twice the registers of float64 leave room for one.
+template <class T, int kWarps>
+inline constexpr int kRowBlocks = kWarps == 32 && sizeof(T) < 8 ? 2 : 1;
+
 // A block for a row. It is read twice, the second time mostly from the cache: so many threads have
 // it that few rows are on their way at once. Moves 8 bytes of a logit or less, and its gradient.
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) logit_rows_kernel(LogitRows<T> k) {
+template <class T, int kWarps, bool kCapped>
+__global__ void __launch_bounds__(kWarps* kWarp, kRowBlocks<T, kWarps>)
+    logit_rows_kernel(LogitRows<T> k) {
   using A = Accumulator<T>;
   constexpr int kN = 2 * kPack<A>;
   constexpr int64_t kSweep = kWarps * kWarp * kN;
@@ -92,12 +98,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) logit_rows_kernel(LogitRows<T> 
   Peak<A> peak;
   A at_target = 0;
   if (counts) {
-    at_target = capped(l[target], k.cap).value;
+    at_target = capped<kCapped>(l[target], k.cap).value;
     for (int64_t c = mine; c < k.V; c += kSweep) {
       const Pack<A, kN> raw = load<kN>(l + c);
       A x[kN], top = peak.top;
       for (int i = 0; i < kN; ++i) {
-        x[i] = c + i < k.V ? capped(raw.v[i], k.cap).value : -std::numeric_limits<A>::infinity();
+        x[i] = c + i < k.V ? capped<kCapped>(raw.v[i], k.cap).value
+                           : -std::numeric_limits<A>::infinity();
         top = x[i] > top ? x[i] : top;
       }
       A sum = peak.sum * std::exp(peak.top - top);
@@ -119,7 +126,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) logit_rows_kernel(LogitRows<T> 
     if (counts && c < k.V) {
       const Pack<A, kN> raw = load<kN>(l + c);
       for (int i = 0; i < kN; ++i) {
-        const Capped<A> x = capped(raw.v[i], k.cap);
+        const Capped<A> x = capped<kCapped>(raw.v[i], k.cap);
         const A hit = c + i == target ? scale : A(0);
         d.v[i] = narrow<T>((std::exp(x.value - peak.top) * factor - hit) * x.slope);
       }
@@ -134,11 +141,12 @@ template <class T>
 void finish_rows(const LogitRows<T>& k, int64_t rows, CUstream_st* stream) {
   constexpr int64_t kFew = 4096;  // logits that few threads are enough for
   constexpr int kManyWarps = 32, kFewWarps = 4;
-  const bool few = k.V <= kFew;
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(rows)),
-                  .threads = dim3((few ? kFewWarps : kManyWarps) * kWarp)};
-  if (few) return launch<logit_rows_kernel<T, kFewWarps>>(grid, stream, k);
-  launch<logit_rows_kernel<T, kManyWarps>>(grid, stream, k);
+  const auto run = [&]<int kWarps>() {
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(rows)), .threads = dim3(kWarps * kWarp)};
+    if (k.cap == 0) return launch<logit_rows_kernel<T, kWarps, false>>(grid, stream, k);
+    launch<logit_rows_kernel<T, kWarps, true>>(grid, stream, k);
+  };
+  k.V <= kFew ? run.template operator()<kFewWarps>() : run.template operator()<kManyWarps>();
 }
 
 template <class T>
@@ -201,7 +209,7 @@ struct Cap {
 
   template <class A>
   __device__ A operator()(A x) const {
-    return capped(x, static_cast<A>(cap)).value;
+    return capped<true>(x, static_cast<A>(cap)).value;
   }
 };
 

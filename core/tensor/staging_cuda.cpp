@@ -81,7 +81,7 @@ void Staging::mark(size_t begin, size_t end) {
 
 std::shared_ptr<Readback> Staging::download(const void* from, size_t bytes) {
   // Given back while its copy is still under way, it serves one that comes later on the stream.
-  const std::shared_ptr<Readback> copy(new Readback(take_readback(bytes)), [this](Readback* r) {
+  std::shared_ptr<Readback> copy(new Readback(take_readback(bytes)), [this](Readback* r) {
     readbacks_.push_back(*r);
     delete r;
   });
