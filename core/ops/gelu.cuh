@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/cuda/launch.cuh"
+#include "core/cuda/reciprocal.cuh"
 #include "core/ops/gelu.h"
 
 namespace anabranch::cuda {
@@ -20,7 +20,7 @@ __device__ __forceinline__ GeluPoint<A> gelu_tanh(A x) {
   constexpr A kTwice = A(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);  // 2 sqrt(2 / pi)
   constexpr A kCubic = A(0.044715);
   const A square = x * x;
-  const A s = A(1) / (A(1) + std::exp(-kTwice * x * (A(1) + kCubic * square)));
+  const A s = reciprocal(A(1) + std::exp(-kTwice * x * (A(1) + kCubic * square)));
   const A inner_slope = kTwice * (A(1) + A(3) * kCubic * square);
   return {x * s, s + x * s * (A(1) - s) * inner_slope};
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/cuda/reciprocal.cuh"
 #include "core/ops/group_offsets.cuh"
 #include "core/ops/kappa_swiglu.h"
 #include "core/tensor/pack.cuh"
@@ -45,7 +46,7 @@ template <class A>
 __device__ __forceinline__ Logistic<A> logistic2(A y) {
   constexpr A kLimit = sizeof(A) == 4 ? A(126) : A(1000);  // past it s is 0, and 2^y infinite
   const A power = std::exp2(y > kLimit ? kLimit : y);
-  const A s = A(1) / (A(1) + power);
+  const A s = reciprocal(A(1) + power);
   return {s, power * s * s};
 }
 

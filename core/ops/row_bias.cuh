@@ -25,11 +25,18 @@ __global__ void __launch_bounds__(kBiasColumns* kBiasGroups) row_bias_kernel(Row
   if (column >= k.width) return;
   const Pack<A, kN> bias = load<kN>(k.bias + column);
   const int64_t first = int64_t{blockIdx.x} * (kBiasGroups * kBiasRowsEach) + threadIdx.y;
+  Pack<T, kN> all[kBiasRowsEach];  // all under way at once
+#pragma unroll
   for (int i = 0; i < kBiasRowsEach; ++i) {
     const int64_t row = first + i * kBiasGroups;
-    if (row >= k.rows) return;
+    if (row < k.rows) all[i] = load<kN>(k.c + row * k.width + column);
+  }
+#pragma unroll
+  for (int i = 0; i < kBiasRowsEach; ++i) {
+    const int64_t row = first + i * kBiasGroups;
+    if (row >= k.rows) continue;
     T* at = k.c + row * k.width + column;
-    Pack<T, kN> c = load<kN>(at), y;
+    Pack<T, kN> c = all[i], y;
     for (int j = 0; j < kN; ++j) {
       c.v[j] = narrow<T>(wide(c.v[j]) + bias.v[j]);
       if constexpr (kGelu) y.v[j] = narrow<T>(gelu_tanh(wide(c.v[j])).value);

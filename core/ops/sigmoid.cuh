@@ -3,13 +3,13 @@
 
 #include <cmath>
 
-#include "core/cuda/launch.cuh"
+#include "core/cuda/reciprocal.cuh"
 
 namespace anabranch::cuda {
 
 template <class A>
 __device__ __forceinline__ A sigmoid(A x) {
-  return A(1) / (A(1) + std::exp(-x));
+  return reciprocal(A(1) + std::exp(-x));
 }
 
 }  // namespace anabranch::cuda

@@ -89,6 +89,12 @@ inline int min(int a, int b) { return a < b ? a : b; }
 
 inline int max(int a, int b) { return a > b ? a : b; }
 
+// As CUDA's: 0 where y is above 2^126.
+inline float __fdividef(float x, float y) {
+  const bool huge = y > 0x1p126F || y < -0x1p126F;
+  return huge ? x * 0.0F : x / y;
+}
+
 inline void __trap() { anabranch::cuda_sim::fault("__trap()"); }
 
 // NOLINTEND
