@@ -32,7 +32,7 @@ namespace anabranch {
 namespace {
 
 Param parameter(const OpTimer& t, Shape shape, Init init = Init::normal(kGpt2InitStd)) {
-  Param w("bench", std::move(shape), init);
+  Param w("bench", shape, init);
   w.wide = w.shape.rank() < 3;  // stacks of matrices alone are of the compute type
   t.make(w);
   return w;

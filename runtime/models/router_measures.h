@@ -31,10 +31,10 @@ class RouterMeasures {
   int64_t layers_, experts_;
 };
 
-// The sum over the rows of logits [M, E] of the entropies of their softmax, in nats.
-double entropy_sum(const Tensor& logits);
+// The sum over the rows of some logits [M, E] of the entropies of their softmax, in nats.
+double entropy_sum(const Tensor& some);
 
 // The mean of the positive elements; 0 if there are none. Of all ranks' if there is a group.
-double positive_mean(const Tensor& t, Group* ranks = nullptr);
+double positive_mean(const Tensor& some, Group* ranks = nullptr);
 
 }  // namespace anabranch

@@ -147,7 +147,8 @@ StackBill pipeline_bill(const Sizes& s, const CmollmKeys& keys, const Layout& la
   StackBill stack = gpt2_bill(copies.all);
   stack.behind = 0;
   const int64_t each = keys.span > 0 ? keys.span : s.layers;
-  const auto spans = static_cast<double>((s.layers + each - 1) / each);
+  const int64_t whole_spans = (s.layers + each - 1) / each;
+  const auto spans = static_cast<double>(whole_spans);
   // Expansion: its parts, joined; merging: the last layer's output, folded, and what weighs it.
   const double expand = copies.all.act(2 * s.C) + copies.here * front_end(copies.joint, keys);
   const double merge = s.act(2 * N * s.C + 7 * s.C) + s.sum(2 * N);

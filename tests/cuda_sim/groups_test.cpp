@@ -183,6 +183,7 @@ TEST(DeviceGroups, SumGradientsInBuckets) {
                       on.pool);
       GradReducer reducer(store, mesh);
       reducer.arm();
+      // NOLINTNEXTLINE(modernize-loop-convert): backwards
       for (auto w = params.rbegin(); w != params.rend(); ++w) {
         w->grad.copy_from(exact({70}, DType::kF32, g.rank() + static_cast<int>(w->name.back())));
         w->fresh = false;

@@ -42,7 +42,7 @@ class BenchTest : public testing::Test {
   Json bench(const std::string& arguments, const std::string& launcher = "") {
     const ProgramResult result = run("bench " + arguments + " --json", launcher);
     EXPECT_EQ(result.exit_code, 0) << arguments << ": " << result.err;
-    const Json document = Json::parse(result.out, nullptr, false);
+    Json document = Json::parse(result.out, nullptr, false);
     EXPECT_TRUE(document.is_object()) << arguments << ": " << result.out;
     return document;
   }
@@ -171,7 +171,7 @@ TEST_F(BenchTest, StepTakesTurnsWithAnotherConfiguration) {
   EXPECT_EQ(same["macs_ratio"], 1);
   EXPECT_EQ(same["first"]["parameters"], same["second"]["parameters"]);
   EXPECT_EQ(same["first"]["all_seconds"].size(), 6U);
-  const Json ratio = same["time_ratio"];
+  const Json& ratio = same["time_ratio"];
   expect_positive(ratio, {"median", "low", "high"});
   EXPECT_LE(ratio["low"], ratio["median"]);
   EXPECT_GE(ratio["high"], ratio["median"]);

@@ -52,7 +52,8 @@ TEST(Aurora, KnownDirections) {
 TEST(Aurora, TheRowsOfALongMatrixBecomeEven) {
   Tensor v = test::random({96, 24}, 1);
   for (int64_t i = 0; i < v.count(); ++i) {
-    v.data<double>()[i] *= std::exp(3 * std::sin(static_cast<double>(i / 24)));
+    const int64_t row = i / 24;
+    v.data<double>()[i] *= std::exp(3 * std::sin(static_cast<double>(row)));
   }
   std::vector<double> spreads;
   for (const int iterations : {1, 2, 4}) {

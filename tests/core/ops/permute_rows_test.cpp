@@ -21,7 +21,7 @@ Tensor shuffled(int64_t count, uint32_t seed) {
 }
 
 // Parts of x, of which some have no rows, in another order. Indices are placed where x is.
-test::Op of_parts(std::vector<int64_t> counts, const Tensor& order) {
+test::Op of_parts(const std::vector<int64_t>& counts, const Tensor& order) {
   return [=](const Var& x) {
     return permute_rows(split_rows(x, counts), order.copy_in(x.value().pool()));
   };

@@ -82,7 +82,7 @@ TEST(TopKRoute, APartOfAPoolKnowsItsPlace) {
   // All first choices are 1 2 1 1.
   const Counts before_of[] = {{0, 0, 0, 0, 3, 1}, {0, 1, 1, 1, 4, 1}};
   for (const TestDevice& device : devices()) {
-    for (const size_t part : {0, 1}) {
+    for (const size_t part : {size_t{0}, size_t{1}}) {
       TopKRule of_part = rule;
       of_part.before = [&](const Tensor& counts) {
         EXPECT_EQ(counts.shape(), (Shape{2, 3}));

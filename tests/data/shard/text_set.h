@@ -25,7 +25,7 @@ inline Tokenizer byte_tokenizer(const std::string& name = "bytes", bool with_mas
     vocabulary.tokens.emplace_back("<|mask|>");
     vocabulary.specials.push_back(258);
   }
-  return {name, std::move(vocabulary), SplitPattern::kGpt2};
+  return {name, vocabulary, SplitPattern::kGpt2};
 }
 
 // Documents of 1 to `longest` letters, which differ.
