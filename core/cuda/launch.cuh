@@ -118,6 +118,13 @@ __device__ __forceinline__ void copy_async(void* to, const void* from) {
   __pipeline_memcpy_async(to, from, kBytes);
 }
 
+// The same if there is something to copy; else zeros, and `from` is not read.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_or_zero(void* to, const void* from, bool there) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  __pipeline_memcpy_async(to, from, kBytes, there ? 0 : kBytes);
+}
+
 __device__ __forceinline__ void commit_async() { __pipeline_commit(); }
 
 // Waits until at most kPending of the committed groups of copies are not done.

@@ -35,7 +35,7 @@ __device__ __forceinline__ int at_most(int64_t extent, int most) {
 // A block for each tile that there may be: those of some rows lie beside each other, and share
 // these rows in the cache.
 template <class T, bool kTransposeB, bool kPacks>
-__global__ void __launch_bounds__(kTileThreads, 2) row_product_kernel(RowProduct<T> k) {
+__global__ void __launch_bounds__(TileShape<T>::kThreads, 2) row_product_kernel(RowProduct<T> k) {
   constexpr int kM = TileShape<T>::kM, kN = TileShape<T>::kN;
   const int64_t across = (k.n + kN - 1) / kN;
   const GroupTile g = group_tile<kM>(k.offsets, k.groups, int64_t{blockIdx.x} / across);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) row_product_kernel(RowProduct
 }
 
 template <class T, bool kPacks>
-__global__ void __launch_bounds__(kTileThreads, 2) sum_product_kernel(SumProduct<T> k) {
+__global__ void __launch_bounds__(TileShape<T>::kThreads, 2) sum_product_kernel(SumProduct<T> k) {
   constexpr int kM = TileShape<T>::kM, kN = TileShape<T>::kN;
   const int64_t across = (k.n + kN - 1) / kN, down = (k.m + kM - 1) / kM;
   const int64_t e = int64_t{blockIdx.x} / (across * down);
@@ -66,7 +66,7 @@ void run(const RowProduct<T>& k, int64_t rows, CUstream_st* stream) {
   const int64_t blocks =
       most_tiles<TileShape<T>::kM>(rows, k.groups) * parts(k.n, TileShape<T>::kN);
   const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)),
-                  .threads = dim3(kTileThreads),
+                  .threads = dim3(TileShape<T>::kThreads),
                   .shared_bytes = tile_bytes<T, false, kTransposeB>()};
   const bool packs = k.n % kPack<T> == 0 && k.k % kPack<T> == 0 && aligned_for_packs(k.a, k.b, k.c);
   if (packs) return launch<row_product_kernel<T, kTransposeB, true>>(grid, stream, k);
@@ -110,7 +110,7 @@ void grouped_linear_weight_backward(GradSink& dw, const Tensor& dy, const Tensor
                           dw.accumulate};
     const int64_t blocks = k.groups * parts(k.m, TileShape<T>::kM) * parts(k.n, TileShape<T>::kN);
     const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)),
-                    .threads = dim3(kTileThreads),
+                    .threads = dim3(TileShape<T>::kThreads),
                     .shared_bytes = tile_bytes<T, true, false>()};
     const bool packs =
         k.m % kPack<T> == 0 && k.n % kPack<T> == 0 && aligned_for_packs(k.a, k.b, k.c);

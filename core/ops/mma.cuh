@@ -20,7 +20,8 @@ namespace anabranch::cuda {
 
 inline constexpr int kTile = 16;
 
-// How a right factor lies in memory: b(k, n) at [k * stride + n], or at [n * stride + k].
+// How a factor lies in memory: b(k, n) at [k * stride + n], or at [n * stride + k]. A left one of
+// the FMAs lies by rows.
 enum class Order : uint8_t { kRows, kColumns };
 
 // Of the FMAs: lane l holds columns 8 (l % 2) .. of row l / 2.
@@ -39,6 +40,7 @@ struct TileInMemory {
 template <class T>
 struct TileTypes {
   using Sum = LaneTile<T>;
+  template <Order kOrder>
   using Left = LaneTile<T>;
   template <Order kOrder>
   using Right = TileInMemory<T, kOrder>;
@@ -48,20 +50,22 @@ template <>
 struct TileTypes<Bf16> {
   template <class Use, class E, class... Layout>
   using Fragment = nvcuda::wmma::fragment<Use, kTile, kTile, kTile, E, Layout...>;
-  using Sum = Fragment<nvcuda::wmma::accumulator, float>;
-  using Left = Fragment<nvcuda::wmma::matrix_a, __nv_bfloat16, nvcuda::wmma::row_major>;
   template <Order kOrder>
-  using Right = Fragment<
-      nvcuda::wmma::matrix_b, __nv_bfloat16,
-      std::conditional_t<kOrder == Order::kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>>;
+  using Layout =
+      std::conditional_t<kOrder == Order::kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
+  using Sum = Fragment<nvcuda::wmma::accumulator, float>;
+  template <Order kOrder>
+  using Left = Fragment<nvcuda::wmma::matrix_a, __nv_bfloat16, Layout<kOrder>>;
+  template <Order kOrder>
+  using Right = Fragment<nvcuda::wmma::matrix_b, __nv_bfloat16, Layout<kOrder>>;
 };
 
 // A tile of sums, of a left factor and of a right one. A lane holds 8 elements x[] of the first
 // two; see Places.
 template <class T>
 using Sum = typename TileTypes<T>::Sum;
-template <class T>
-using Left = typename TileTypes<T>::Left;
+template <class T, Order kOrder = Order::kRows>
+using Left = typename TileTypes<T>::template Left<kOrder>;
 template <class T, Order kOrder>
 using Right = typename TileTypes<T>::template Right<kOrder>;
 
@@ -83,7 +87,12 @@ __device__ __forceinline__ void load_fragment(Fragment& f, const E* at, int stri
   } else {
     auto* to = reinterpret_cast<unsigned*>(f.x);
     const auto from = static_cast<unsigned>(__cvta_generic_to_shared(at));
-    if constexpr (std::is_same_v<Fragment, Left<E>>) {
+    if constexpr (std::is_same_v<Fragment, Left<E, Order::kColumns>>) {
+      asm volatile("wmma.load.a.sync.aligned.col.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
+                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                   : "r"(from), "r"(stride)
+                   : "memory");
+    } else if constexpr (std::is_same_v<Fragment, Left<E>>) {
       asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
                    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                    : "r"(from), "r"(stride)
@@ -102,13 +111,14 @@ __device__ __forceinline__ void load_fragment(Fragment& f, const E* at, int stri
   }
 }
 
-template <class T>
-__device__ __forceinline__ Left<T> load_left(const T* at, int stride) {
+template <class T, Order kOrder = Order::kRows>
+__device__ __forceinline__ Left<T, kOrder> load_left(const T* at, int stride) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    Left<T> left;
+    Left<T, kOrder> left;
     load_fragment(left, at, stride);
     return left;
   } else {
+    static_assert(kOrder == Order::kRows);
     const int lane = threadIdx.x % kWarp;
     const Pack<T, 8> row = load<8>(at + lane / 2 * stride + lane % 2 * 8);
     Left<T> left;
@@ -146,8 +156,8 @@ __device__ __forceinline__ Left<T> as_left(const Sum<T>& sum) {
 }
 
 // sum += left right
-template <class T, Order kOrder>
-__device__ __forceinline__ void multiply_add(Sum<T>& sum, const Left<T>& left,
+template <class T, Order kOrder, Order kOrderOfLeft = Order::kRows>
+__device__ __forceinline__ void multiply_add(Sum<T>& sum, const Left<T, kOrderOfLeft>& left,
                                              const Right<T, kOrder>& right) {
   if constexpr (std::is_same_v<T, Bf16>) {
     nvcuda::wmma::mma_sync(sum, left, right, sum);

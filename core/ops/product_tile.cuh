@@ -18,8 +18,8 @@ constexpr size_t tile_bytes() {
   return kNeeded;
 }
 
-// Makes a tile, by all threads of a block of kTileThreads. kPacks: all pointers and strides, and
-// the extents along rows in memory, are multiples of 16 bytes.
+// Makes a tile, by all threads of a block of TileShape<T>::kThreads. kPacks: all pointers and
+// strides, and the extents along rows in memory, are multiples of 16 bytes.
 template <bool kTransposeA, bool kTransposeB, bool kPacks, class T, class Out>
 __device__ __forceinline__ void make_tile(const ProductTile<T, Out>& tile) {
   using A = StagedA<T, kTransposeA>;

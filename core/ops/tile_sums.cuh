@@ -5,7 +5,7 @@
 #include <mma.h>
 #include <type_traits>
 
-#include "core/cuda/reduce.cuh"
+#include "core/ops/mma.cuh"
 #include "core/tensor/pack.cuh"
 
 namespace anabranch::cuda {
@@ -23,18 +23,16 @@ struct ProductTile {
   bool accumulate;
 };
 
-inline constexpr int kTileThreads = 256;
-
-// How a block works: tiles of c are kM x kN, kInner of the inner index at a time, of which kStages
-// are on their way into shared memory.
+// How a block of kThreads works: tiles of c are kM x kN, kInner of the inner index at a time, of
+// which kStages are on their way into shared memory.
 template <class T>
 struct TileShape {
-  static constexpr int kM = 64, kN = 64, kInner = 16, kStages = 2;
+  static constexpr int kThreads = 256, kM = 64, kN = 64, kInner = 16, kStages = 2;
 };
 
 template <>
 struct TileShape<Bf16> {
-  static constexpr int kM = 128, kN = 128, kInner = 32, kStages = 4;
+  static constexpr int kThreads = 128, kM = 128, kN = 128, kInner = 32, kStages = 4;
 };
 
 // A rectangle of a matrix in shared memory, as it lies in the matrix. Rows are 16 bytes longer than
@@ -48,16 +46,20 @@ struct Staged {
   template <bool kPacks>
   static __device__ __forceinline__ void fetch(T* to, const T* from, int64_t ld, int rows,
                                                int columns) {
-    constexpr int kN = kPacks ? kPack<T> : 1, kInRow = kColumns / kN;
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kInRow; i += kTileThreads) {
-      const int row = i / kInRow, column = i % kInRow * kN;
-      T* at = to + row * kStride + column;
-      if (row >= rows || column >= columns) {
-        store(at, Pack<T, kN>{});
-      } else if constexpr (kPacks) {
-        copy_async<16>(at, from + row * ld + column);
+    constexpr int kN = kPacks ? kPack<T> : 1, kAcross = kColumns / kN;
+    constexpr int kDown = TileShape<T>::kThreads / kAcross;  // kDown x kAcross threads
+    static_assert(TileShape<T>::kThreads % kAcross == 0 && kRows % kDown == 0);
+    const int row = static_cast<int>(threadIdx.x) / kAcross;
+    const int column = static_cast<int>(threadIdx.x) % kAcross * kN;
+    const int below = column < columns ? rows - row : 0;
+    T* at = to + row * kStride + column;
+    from += row * ld + column;
+#pragma unroll(kPacks ? kRows / kDown : 4)
+    for (int r = 0; r < kRows; r += kDown, at += kDown * kStride, from += kDown * ld) {
+      if constexpr (kPacks) {
+        copy_async_or_zero<16>(at, from, r < below);
       } else {
-        *at = from[row * ld + column];
+        *at = r < below ? *from : T{};
       }
     }
   }
@@ -111,7 +113,7 @@ class TileSums {
   T sums_[4][4] = {};
 };
 
-// On tensor cores: a warp has 32 x 64 of the sums, 4 warps below and 2 beside each other.
+// On tensor cores: a warp has 64 x 64 of the sums, of which 4 x 4 tiles share the factors loaded.
 template <bool kTransposeA, bool kTransposeB>
 class TileSums<Bf16, kTransposeA, kTransposeB> {
   using Shape = TileShape<Bf16>;
@@ -122,27 +124,30 @@ class TileSums<Bf16, kTransposeA, kTransposeB> {
 
   __device__ __forceinline__ TileSums() {
     for (auto& row : sums_) {
-      for (auto& sum : row) nvcuda::wmma::fill_fragment(sum, 0.0F);
+      for (auto& sum : row) sum = zero_sum<Bf16>();
     }
   }
 
   __device__ __forceinline__ void add(const Bf16* a, const Bf16* b) {
     using A = StagedA<Bf16, kTransposeA>;
     using B = StagedB<Bf16, kTransposeB>;
-    for (int l = 0; l < Shape::kInner; l += 16) {
-      Left left[kDown];
+#pragma unroll
+    for (int l = 0; l < Shape::kInner; l += kTile) {
+      Left<Bf16, kOrderA> left[kDown];
+#pragma unroll
       for (int i = 0; i < kDown; ++i) {
-        const int row = first_row() + 16 * i;
+        const int row = first_row() + kTile * i;
         const Bf16* from = kTransposeA ? a + l * A::kStride + row : a + row * A::kStride + l;
-        nvcuda::wmma::load_matrix_sync(left[i], as_cuda(from), A::kStride);
+        left[i] = load_left<Bf16, kOrderA>(from, A::kStride);
       }
+#pragma unroll
       for (int j = 0; j < kBeside; ++j) {
-        const int column = first_column() + 16 * j;
+        const int column = first_column() + kTile * j;
         const Bf16* from = kTransposeB ? b + column * B::kStride + l : b + l * B::kStride + column;
-        Right right;
-        nvcuda::wmma::load_matrix_sync(right, as_cuda(from), B::kStride);
+        const auto right = load_right<Bf16, kOrderB>(from, B::kStride);
+#pragma unroll
         for (int i = 0; i < kDown; ++i) {
-          nvcuda::wmma::mma_sync(sums_[i][j], left[i], right, sums_[i][j]);
+          multiply_add<Bf16, kOrderB, kOrderA>(sums_[i][j], left[i], right);
         }
       }
     }
@@ -152,16 +157,18 @@ class TileSums<Bf16, kTransposeA, kTransposeB> {
   template <bool kPacks, class Out>
   __device__ __forceinline__ void write(const ProductTile<Bf16, Out>& tile, Bf16* shared) const {
     auto* staging = reinterpret_cast<float*>(shared);
+#pragma unroll
     for (int i = 0; i < kDown; ++i) {
+#pragma unroll
       for (int j = 0; j < kBeside; ++j) {
-        const int row = first_row() + 16 * i, column = first_column() + 16 * j;
+        const int row = first_row() + kTile * i, column = first_column() + kTile * j;
         nvcuda::wmma::store_matrix_sync(staging + row * kStagingStride + column, sums_[i][j],
                                         kStagingStride, nvcuda::wmma::mem_row_major);
       }
     }
     __syncthreads();
     constexpr int kN = kPacks ? 8 : 1, kInRow = Shape::kN / kN;
-    for (int i = static_cast<int>(threadIdx.x); i < Shape::kM * kInRow; i += kTileThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < Shape::kM * kInRow; i += Shape::kThreads) {
       const int row = i / kInRow, column = i % kInRow * kN;
       if (row >= tile.rows || column >= tile.columns) continue;
       const auto sums = load<kN>(staging + row * kStagingStride + column);
@@ -176,28 +183,22 @@ class TileSums<Bf16, kTransposeA, kTransposeB> {
   }
 
  private:
-  template <bool kTransposed>
-  using Layout = std::conditional_t<kTransposed, nvcuda::wmma::col_major, nvcuda::wmma::row_major>;
-  using Left = nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, __nv_bfloat16,
-                                      Layout<kTransposeA>>;
-  using Right = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, __nv_bfloat16,
-                                       Layout<kTransposeB>>;
-  using Sum = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
-  static constexpr int kDown = 2, kBeside = 4;
-
-  static const __device__ __nv_bfloat16* as_cuda(const Bf16* p) {
-    return reinterpret_cast<const __nv_bfloat16*>(p);
-  }
+  static constexpr Order kOrderA = kTransposeA ? Order::kColumns : Order::kRows;
+  static constexpr Order kOrderB = kTransposeB ? Order::kColumns : Order::kRows;
+  static constexpr int kDown = 4, kBeside = 4;  // tiles of a warp
+  static constexpr int kWarpsDown = Shape::kM / (kTile * kDown);
+  static constexpr int kWarpsBeside = Shape::kN / (kTile * kBeside);
+  static_assert(kWarpsDown * kWarpsBeside * kWarp == Shape::kThreads);
 
   static __device__ int first_row() {
-    return static_cast<int>(threadIdx.x) / kWarp % 4 * (16 * kDown);
+    return static_cast<int>(threadIdx.x) / kWarp % kWarpsDown * (kTile * kDown);
   }
 
   static __device__ int first_column() {
-    return static_cast<int>(threadIdx.x) / kWarp / 4 * (16 * kBeside);
+    return static_cast<int>(threadIdx.x) / kWarp / kWarpsDown * (kTile * kBeside);
   }
 
-  Sum sums_[kDown][kBeside];
+  Sum<Bf16> sums_[kDown][kBeside];
 };
 
 }  // namespace anabranch::cuda

@@ -254,12 +254,12 @@ void Block::check_shared() const {
   }
 }
 
-void Block::copy_async(void* to, const void* from, size_t bytes) {
+void Block::copy_async(void* to, const void* from, size_t bytes, size_t zeros) {
   check_aligned(to, bytes);
   check_aligned(from, bytes);
   auto& batches = threads_[current_].batches;
   if (batches.empty()) batches.emplace_back();
-  batches.back().push_back({to, from, bytes});
+  batches.back().push_back({to, from, bytes, zeros});
 }
 
 void Block::commit_async() {
@@ -271,7 +271,11 @@ void Block::commit_async() {
 void Block::wait_async(size_t pending_batches) {
   auto& batches = threads_[current_].batches;
   while (batches.size() > pending_batches + 1) {  // the open one does not count
-    for (const AsyncCopy& copy : batches.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const AsyncCopy& copy : batches.front()) {
+      const size_t read = copy.bytes - copy.zeros;
+      if (read > 0) std::memcpy(copy.to, copy.from, read);
+      std::memset(static_cast<std::byte*>(copy.to) + read, 0, copy.zeros);
+    }
     batches.erase(batches.begin());
   }
 }

@@ -47,7 +47,7 @@ class Block {
   void collective(const Collective& call);
   void* shared(const void* key, size_t size);
   void let_others_run();  // in the random order, now and then
-  void copy_async(void* to, const void* from, size_t bytes);
+  void copy_async(void* to, const void* from, size_t bytes, size_t zeros);
   void commit_async();
   void wait_async(size_t pending_batches);
   // Ends the running thread and the kernel: it touched what is not its.
@@ -61,7 +61,7 @@ class Block {
   struct AsyncCopy {
     void* to;
     const void* from;
-    size_t bytes;
+    size_t bytes, zeros;  // of which so many, at the end, are not read
   };
 
   struct Thread {

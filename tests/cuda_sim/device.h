@@ -43,7 +43,8 @@ void warp_collective(const Collective& call);
 void before_atomic();
 
 // Copies to shared memory are kept per thread and made only when waited for: a missing wait shows.
-void copy_async(void* to, const void* from, size_t bytes);
+// The last `zeros` of the bytes are not read and become 0.
+void copy_async(void* to, const void* from, size_t bytes, size_t zeros);
 void commit_async();
 void wait_async(unsigned pending_batches);
 

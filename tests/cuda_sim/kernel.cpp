@@ -140,8 +140,8 @@ void warp_collective(const Collective& call) { Block::active()->collective(call)
 
 void before_atomic() { Block::active()->let_others_run(); }
 
-void copy_async(void* to, const void* from, size_t bytes) {
-  Block::active()->copy_async(to, from, bytes);
+void copy_async(void* to, const void* from, size_t bytes, size_t zeros) {
+  Block::active()->copy_async(to, from, bytes, zeros);
 }
 
 void commit_async() { Block::active()->commit_async(); }

@@ -4,8 +4,8 @@
 #include "tests/cuda_sim/device.h"
 
 // NOLINTBEGIN: these names are CUDA's.
-inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
-  anabranch::cuda_sim::copy_async(to, from, bytes);
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zfill = 0) {
+  anabranch::cuda_sim::copy_async(to, from, bytes, zfill);
 }
 
 inline void __pipeline_commit() { anabranch::cuda_sim::commit_async(); }
