@@ -44,7 +44,7 @@ void find_delta(const AttentionCall<T>& k, const T* y, const T* dy, Accumulator<
 template <class T, int kWidth>
 struct Tiling {
   static constexpr bool kTensorCores = std::is_same_v<T, Bf16>;
-  static constexpr int kWarps = sizeof(T) == 8 ? 2 : 4, kThreads = kWarps * kWarp;
+  static constexpr int kThreads = kTileThreads<T>, kWarps = kThreads / kWarp;
   static constexpr int kStride = kRowStride<T, kWidth>;
 };
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__((QueryTiling<T, kWidth>::kThreads))
   T* const dys = queries + G::kRows * G::kStride;
   T* const keys = dys + G::kRows * G::kStride;  // two tiles, then two of values
   T* const values = keys + 2 * kTileSize;
-  const Places places = find_places<T>(reinterpret_cast<A*>(keys + kTileSize));
+  const Places<T> places;
 
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * G::kRows;
   const int count = min(G::kRows, k.tokens - first);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__((QueryTiling<T, kWidth>::kThreads))
   for (int m = 0; m < G::kM; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int64_t at = k.row_offset() + min(begin + m * kTile + places.rows[r], k.tokens - 1);
+      const int64_t at = k.row_offset() + min(begin + m * kTile + places.row(r), k.tokens - 1);
       lse[m][r] = g.lse[at] * std::numbers::log2e_v<A>;
       delta[m][r] = g.delta[at];
     }
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__((QueryTiling<T, kWidth>::kThreads))
         for (int n = 0; n < G::kStep / kTile; ++n) {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
-            const int r = Places::row_slot(i);
+            const int r = Places<T>::row_slot(i);
             const A p = power_of_2(s[m][n].x[i] * log2_scale - lse[m][r]);
             ds[m][n].x[i] = p * (ds[m][n].x[i] - delta[m][r]);
           }
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__((QueryTiling<T, kWidth>::kThreads))
 template <class T, int kMet, int kM, int kN>
 __device__ __forceinline__ void to_weights(Sum<T> (&s)[kM][kN], Sum<T> (&dp)[kM][kN],
                                            const Accumulator<T>* stats, Accumulator<T> log2_scale,
-                                           const Places& places) {
+                                           const Places<T>& places) {
   using A = Accumulator<T>;
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
@@ -203,7 +203,7 @@ __device__ __forceinline__ void to_weights(Sum<T> (&s)[kM][kN], Sum<T> (&dp)[kM]
 
 template <class T, int kM, int kN>
 __device__ __forceinline__ void hide_unseeing(Sum<T> (&s)[kM][kN], const Bounds& bounds, int key,
-                                              int q, int tokens, const Places& places) {
+                                              int q, int tokens, const Places<T>& places) {
   using A = Accumulator<T>;
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void hide_unseeing(Sum<T> (&s)[kM][kN], const Bounds&
       const int last = there ? bounds.last_of(query) : -1;
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        const int at = key + m * kTile + places.rows[Places::row_slot(i)];
+        const int at = key + m * kTile + places.row(Places<T>::row_slot(i));
         if (at < first || at > last) s[m][n].x[i] = -std::numeric_limits<A>::infinity();
       }
     }
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__((KeyTiling<T, kWidth>::kThreads))
   T* const queries = values + G::kRows * G::kStride;  // two tiles, then two of dy
   T* const dys = queries + 2 * kTileSize;
   A* const stats = reinterpret_cast<A*>(dys + 2 * kTileSize);  // [stage][lse, delta][kMet]
-  const Places places = find_places<T>(reinterpret_cast<A*>(queries + kTileSize));
+  const Places<T> places;
 
   const int first = static_cast<int>(blockIdx.x) * G::kRows;
   const int count = min(G::kRows, k.tokens - first);
@@ -253,11 +253,7 @@ __global__ void __launch_bounds__((KeyTiling<T, kWidth>::kThreads))
       const int row = i % G::kMet;
       A* const stat = stats + 2 * stage * G::kMet + i;
       const A* const from = (i < G::kMet ? g.lse : g.delta) + k.row_offset() + query + row;
-      if (row < rows) {
-        copy_async<sizeof(A)>(stat, from);
-      } else {
-        *stat = 0;
-      }
+      copy_async_or_zero<sizeof(A)>(stat, from, row < rows);
     }
     commit_async();
   };

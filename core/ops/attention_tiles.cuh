@@ -31,32 +31,47 @@ __device__ __forceinline__ float power_of_2(float x) {
 
 __device__ __forceinline__ double power_of_2(double x) { return std::exp2(x); }
 
+// Of a block; those of double have more registers each.
+template <class T>
+inline constexpr int kTileThreads = sizeof(T) == 8 ? 64 : 128;
+
 // Rows of kWidth elements in shared memory, 16 bytes further apart, so that the rows of a tile lie
 // in different banks.
 template <class T, int kWidth>
 inline constexpr int kRowStride = kWidth + kPack<T>;
+
+// What ask_for_rows() does where rows may not be moved 16 bytes at a time; apart from it, as this
+// would take the fast way's registers.
+template <int kRows, int kWidth, class T>
+__device__ __noinline__ void put_rows(T* to, const T* from, int64_t stride, int rows, int width) {
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kTileThreads<T>) {
+    const int row = i / kWidth, column = i % kWidth;
+    to[row * kRowStride<T, kWidth> + column] =
+        row < rows && column < width ? from[row * stride + column] : T(Accumulator<T>(0));
+  }
+}
 
 // Asks for rows 0 .. kRows - 1 of a matrix; those from `rows` on, and columns from `width` on, are
 // 0. All threads of the block call, then commit and wait.
 template <int kRows, int kWidth, class T>
 __device__ __forceinline__ void ask_for_rows(T* to, const T* from, int64_t stride, int rows,
                                              int width, bool packs) {
+  if (!packs) return put_rows<kRows, kWidth>(to, from, stride, rows, width);
   constexpr int kPacks = kWidth / kPack<T>;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kPacks;
-       i += static_cast<int>(blockDim.x)) {
-    const int row = i / kPacks, column = i % kPacks * kPack<T>;
-    T* const at = to + row * kRowStride<T, kWidth> + column;
-    const T* const source = from + row * stride + column;
-    if (packs && row < rows && column < width) {
-      copy_async<16>(at, source);
-      continue;
-    }
-    Pack<T, kPack<T>> pack;
+  constexpr int kAcross = kPacks & -kPacks;  // threads beside each other, a power of 2
+  constexpr int kDown = kTileThreads<T> / kAcross;
+  static_assert(kRows % kDown == 0);
+  const int row = static_cast<int>(threadIdx.x) / kAcross;
+  const int column = static_cast<int>(threadIdx.x) % kAcross * kPack<T>, below = rows - row;
+  to += row * kRowStride<T, kWidth> + column;
+  from += row * stride + column;
+#pragma unroll(sizeof(T) == 2 ? 8 : 4)  // more of float or double would spill
+  for (int r = 0; r < kRows; r += kDown, from += kDown * stride) {
 #pragma unroll
-    for (int c = 0; c < kPack<T>; ++c) {
-      pack.v[c] = row < rows && column + c < width ? source[c] : T(Accumulator<T>(0));
+    for (int c = 0; c < kWidth; c += kAcross * kPack<T>) {
+      copy_async_or_zero<16>(to + r * kRowStride<T, kWidth> + c, from + c,
+                             r < below && column + c < width);
     }
-    store(at, pack);
   }
 }
 
@@ -88,7 +103,7 @@ __device__ __forceinline__ void store_rows(T* to, int64_t stride, const T* from,
 template <int kWidth, class T, int kM>
 __device__ __forceinline__ void keep_rows(T* to, const Sum<T> (&sums)[kM][kWidth / kTile],
                                           const Accumulator<T> (&factor)[kM][2],
-                                          const Places& places) {
+                                          const Places<T>& places) {
   __syncwarp();  // other lanes may read there
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -96,7 +111,7 @@ __device__ __forceinline__ void keep_rows(T* to, const Sum<T> (&sums)[kM][kWidth
     for (int c = 0; c < kWidth / kTile; ++c) {
 #pragma unroll
       for (int i = 0; i < 8; i += 2) {
-        const int slot = Places::row_slot(i), row = m * kTile + places.rows[slot];
+        const int slot = Places<T>::row_slot(i), row = m * kTile + places.row(slot);
         Pack<T, 2> pair;
 #pragma unroll
         for (int e = 0; e < 2; ++e) pair.v[e] = narrow<T>(sums[m][c].x[i + e] * factor[m][slot]);
@@ -168,20 +183,20 @@ __device__ __forceinline__ void dot_products(Sum<T> (&to)[kM][kN], const Rows& l
 // see.
 template <class T, int kM, int kN>
 __device__ __forceinline__ void hide_unseen(Sum<T> (&scores)[kM][kN], const Bounds& bounds, int q,
-                                            int end, int key, const Places& places) {
+                                            int end, int key, const Places<T>& places) {
   using A = Accumulator<T>;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = min(q + m * kTile + places.rows[r], end - 1);
+      const int row = min(q + m * kTile + places.row(r), end - 1);
       const int first = bounds.first_of(row);
       const auto more = static_cast<unsigned>(bounds.last_of(row) - first);
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          if (Places::row_slot(i) != r) continue;
+          if (Places<T>::row_slot(i) != r) continue;
           const auto behind = static_cast<unsigned>(key + n * kTile + places.column(i) - first);
           if (behind > more) scores[m][n].x[i] = -std::numeric_limits<A>::infinity();
         }

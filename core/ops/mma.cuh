@@ -187,78 +187,64 @@ __device__ __forceinline__ void multiply_add(Sum<T>& sum, const Left<T, kOrderOf
   }
 }
 
-// Which elements of a Sum or a Left a lane holds. CUDA leaves that open, and tensor cores, FMAs and
-// the simulator differ; so it is looked up, and what kernels count on is checked: pairs of
-// neighbours, two rows at most, shared with lanes l ^ 1 and l ^ 2 at most.
-struct Places {
-  int rows[2];     // of x[0], x[1], x[4], x[5], and of x[2], x[3], x[6], x[7]
-  int columns[4];  // of x[0], x[2], x[4], x[6]: even, with the next element beside it
-  bool one_row;    // both rows are one
-  bool shared[2];  // whether lanes l ^ 1 and l ^ 2 have the same rows
+// Which elements of a Sum or a Left a lane holds: pairs of neighbours, in two rows or in one. CUDA
+// leaves that open for tensor cores; on sm_80 and sm_90 it is that of PTX's mma.m16n8k16, as
+// check_places() makes sure. It is known to the compiler and so costs two registers.
+template <class T>
+class Places {
+  static constexpr bool kTwoRows = std::is_same_v<T, Bf16>;  // 8 apart, as the halves of a row are
+  static constexpr int kAcross = kTwoRows ? 4 : 2;           // lanes that share a row
 
+ public:
+  __device__ __forceinline__ Places()
+      : row_(lane_of_warp() / kAcross), column_(lane_of_warp() % kAcross * (kTwoRows ? 2 : 8)) {}
+
+  // Which of the rows x[i] is in.
   __device__ static constexpr int row_slot(int i) { return i / 2 % 2; }
 
-  __device__ int column(int i) const { return columns[i / 2] + i % 2; }
+  __device__ __forceinline__ int row(int slot) const { return kTwoRows ? row_ + 8 * slot : row_; }
 
-  // v[s] = f over the values that all lanes have for row rows[s].
+  __device__ __forceinline__ int column(int i) const {
+    return column_ + (kTwoRows ? i / 4 * 8 + i % 2 : i);
+  }
+
+  // v[s] = f over the values that all lanes have for row(s).
   template <class A, class F>
   __device__ __forceinline__ void across(A (&v)[2], F f) const {
-    if (one_row) v[0] = v[1] = f(v[0], v[1]);
+    if constexpr (!kTwoRows) v[0] = v[1] = f(v[0], v[1]);
 #pragma unroll
-    for (int d = 0; d < 2; ++d) {
+    for (int d = 1; d < kAcross; d *= 2) {
 #pragma unroll
-      for (A& value : v) {
-        const A other = __shfl_xor_sync(kAllLanes, value, d + 1);
-        if (shared[d]) value = f(value, other);
-      }
+      for (A& value : v) value = f(value, __shfl_xor_sync(kAllLanes, value, d));
     }
   }
+
+ private:
+  int row_, column_;
 };
 
-// For blocks that begin: all threads call. `scratch` is 256 sums, then 256 elements of T, of shared
-// memory; it is free again behind the block's next barrier.
-template <class T>
-__device__ __forceinline__ Places find_places(Accumulator<T>* scratch) {
-  using A = Accumulator<T>;
+// Stops the kernel where tensor cores hold elements in other places. All threads of a block call.
+// `scratch` is shared memory for 256 sums, then 256 Bf16; it is free again behind the block's next
+// barrier. Not inline, or attention's forward spills.
+inline __device__ __noinline__ void check_places(float* scratch) {
   constexpr int kAll = kTile * kTile;
-  T* const elements = reinterpret_cast<T*>(scratch + kAll);
+  Bf16* const elements = reinterpret_cast<Bf16*>(scratch + kAll);
   for (int i = static_cast<int>(threadIdx.x); i < kAll; i += static_cast<int>(blockDim.x)) {
-    scratch[i] = static_cast<A>(i);
-    elements[i] = narrow<T>(static_cast<A>(i));
+    scratch[i] = static_cast<float>(i);
+    elements[i] = narrow<Bf16>(static_cast<float>(i));
   }
   __syncthreads();
-  const Left<T> left = load_left<T>(elements, kTile);
-  int at[8];
+  const Left<Bf16> left = load_left<Bf16>(elements, kTile);
+  Sum<Bf16> sum;
+  nvcuda::wmma::load_matrix_sync(sum, scratch, kTile, nvcuda::wmma::mem_row_major);
+  const Places<Bf16> places;
   bool fits = true;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    Sum<T> sum;
-    nvcuda::wmma::load_matrix_sync(sum, scratch, kTile, nvcuda::wmma::mem_row_major);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) at[i] = static_cast<int>(sum.x[i]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) fits = fits && __bfloat162float(left.x[i]) == sum.x[i];
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) at[i] = static_cast<int>(left.x[i]);
+  for (int i = 0; i < 8; ++i) {
+    const int at = places.row(Places<Bf16>::row_slot(i)) * kTile + places.column(i);
+    fits = fits && sum.x[i] == static_cast<float>(at) && __bfloat162float(left.x[i]) == sum.x[i];
   }
-  Places places{.rows = {at[0] / kTile, at[2] / kTile}, .columns = {}, .one_row = {}, .shared = {}};
-#pragma unroll
-  for (int i = 0; i < 8; i += 2) {
-    places.columns[i / 2] = at[i] % kTile;
-    fits = fits && at[i] % 2 == 0 && at[i + 1] == at[i] + 1;
-    fits = fits && at[i] / kTile == places.rows[Places::row_slot(i)];
-  }
-  places.one_row = places.rows[0] == places.rows[1];
-#pragma unroll
-  for (int d = 0; d < 2; ++d) {
-    const int row = __shfl_xor_sync(kAllLanes, places.rows[0], d + 1);
-    const int other = __shfl_xor_sync(kAllLanes, places.rows[1], d + 1);
-    places.shared[d] = row == places.rows[0] && other == places.rows[1];
-  }
-  int elements_of_row[2] = {4, 4};
-  places.across(elements_of_row, [](int a, int b) { return a + b; });
-  if (!fits || elements_of_row[0] != kTile || elements_of_row[1] != kTile) __trap();
-  return places;
+  if (!fits) __trap();
 }
 
 }  // namespace anabranch::cuda

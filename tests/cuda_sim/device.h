@@ -74,6 +74,7 @@ struct dim3 {
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 
 // Kept up to date whenever a fiber begins to run.

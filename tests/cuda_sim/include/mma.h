@@ -1,8 +1,9 @@
 // Matrix products of a warp (wmma), 16 x 16 x 16 with float sums.
 //
-// Each lane holds 8 of a tile's 256 elements. Which ones is not specified on a GPU, and is on
-// purpose not the hardware's here. Loads and stores do not make the lanes meet, which is stricter
-// than a GPU: what other lanes wrote to shared memory needs a __syncwarp first.
+// Each lane holds 8 of a tile's 256 elements: those that it has of sums and left factors in PTX's
+// mma.m16n8k16, as sm_80 and sm_90 do; here of right factors too. Loads and stores do not make the
+// lanes meet, which is stricter than a GPU: what other lanes wrote to shared memory needs a
+// __syncwarp first.
 #pragma once
 
 #include <cstring>
@@ -52,12 +53,20 @@ void check(const T* p, unsigned stride) {
   }
 }
 
-inline size_t first_element() { return static_cast<size_t>(anabranch::cuda_sim::lane_id()) * 8; }
+// Element i of a lane, as row * 16 + column.
+inline size_t element(size_t lane, size_t i) {
+  const size_t row = lane / 4 + i / 2 % 2 * 8, column = lane % 4 * 2 + i / 4 * 8 + i % 2;
+  return row * 16 + column;
+}
+
+inline size_t own_element(size_t i) {
+  return element(static_cast<size_t>(anabranch::cuda_sim::lane_id()), i);
+}
 
 template <class Fragment, class T>
 void load(Fragment& f, const T* p, unsigned stride, bool by_columns) {
   check(p, stride);
-  for (size_t i = 0; i < 8; ++i) f.x[i] = p[offset(first_element() + i, stride, by_columns)];
+  for (size_t i = 0; i < 8; ++i) f.x[i] = p[offset(own_element(i), stride, by_columns)];
 }
 
 template <class T>
@@ -73,18 +82,21 @@ template <class T>
 void multiply(unsigned live, void* const* slots) {
   if (live != ~0U) anabranch::cuda_sim::fault("mma_sync needs all 32 lanes");
   float a[256], b[256], c[256];
-  for (size_t e = 0; e < 256; ++e) {
-    const auto& slot = *static_cast<Slot<T>*>(slots[e / 8]);
-    a[e] = as_float(slot.a[e % 8]);
-    b[e] = as_float(slot.b[e % 8]);
-    c[e] = slot.c[e % 8];
+  for (size_t k = 0; k < 256; ++k) {
+    const auto& slot = *static_cast<Slot<T>*>(slots[k / 8]);
+    const size_t e = element(k / 8, k % 8);
+    a[e] = as_float(slot.a[k % 8]);
+    b[e] = as_float(slot.b[k % 8]);
+    c[e] = slot.c[k % 8];
   }
   for (size_t i = 0; i < 16; ++i) {
     for (size_t k = 0; k < 16; ++k) {
       for (size_t j = 0; j < 16; ++j) c[i * 16 + j] += a[i * 16 + k] * b[k * 16 + j];
     }
   }
-  for (size_t e = 0; e < 256; ++e) static_cast<Slot<T>*>(slots[e / 8])->d[e % 8] = c[e];
+  for (size_t k = 0; k < 256; ++k) {
+    static_cast<Slot<T>*>(slots[k / 8])->d[k % 8] = c[element(k / 8, k % 8)];
+  }
 }
 
 }  // namespace detail
@@ -105,7 +117,7 @@ void store_matrix_sync(T* p, const fragment<accumulator, 16, 16, 16, T>& f, unsi
                        layout_t layout) {
   detail::check(p, stride);
   for (size_t i = 0; i < 8; ++i) {
-    p[detail::offset(detail::first_element() + i, stride, layout == mem_col_major)] = f.x[i];
+    p[detail::offset(detail::own_element(i), stride, layout == mem_col_major)] = f.x[i];
   }
 }
 
