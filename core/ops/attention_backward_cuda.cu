@@ -67,6 +67,9 @@ struct KeyTiling : Tiling<T, kWidth> {
   static constexpr int kRows = Base::kWarps * kM * kTile;
   static constexpr int kStep = Base::kTensorCores ? 32 : 16;  // in registers
   static constexpr int kMet = Base::kTensorCores ? 64 : 128 / sizeof(T);
+  // Beside the sums of 16 rows of 96 columns there is room for their keys and values; beside those
+  // of 32 of 64, or 16 of 128, there is none.
+  static constexpr bool kHoldsRows = Base::kTensorCores && kWidth == 96;
   static constexpr size_t kShared =
       size_t{2 * kRows + 4 * kMet} * Base::kStride * sizeof(T) + 4 * kMet * sizeof(Accumulator<T>);
 };
@@ -270,7 +273,12 @@ __global__ void __launch_bounds__((KeyTiling<T, kWidth>::kThreads))
   clear<T>(dk);
   clear<T>(dv);
   const A log2_scale = k.scale * std::numbers::log2e_v<A>;
-  const RowsInMemory<T, kWidth> own_k(kept_k), own_v(kept_v);
+  if constexpr (G::kHoldsRows) {
+    wait_async<0>();
+    __syncthreads();
+  }
+  const std::conditional_t<G::kHoldsRows, RowsHeld<T, kWidth, G::kM>, RowsInMemory<T, kWidth>>
+      own_k(kept_k), own_v(kept_v);
   for (int query = seeing.begin, stage = 0; query < seeing.end; query += G::kMet, stage ^= 1) {
     wait_async<0>();
     __syncthreads();
