@@ -5,16 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "data/shard/dataset.h"
-#include "launch/cost_text.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
 #include "runtime/config/number.h"
 #include "runtime/sweep/expand.h"
+#include "runtime/sweep/record.h"
 
 namespace anabranch {
 
@@ -40,29 +39,6 @@ void warn_of_data(const Sweep& sweep) {
     std::cerr << "anabranch: warning: the data in " << path << " has a vocabulary of " << vocabulary
               << ", and this table is for one of " << sweep.vocabulary << "; see --vocab\n";
   }
-}
-
-nlohmann::ordered_json json_of(const Sweep& sweep) {
-  nlohmann::ordered_json document = {{"sweep", sweep.name},
-                                     {"file", sweep.path},
-                                     {"base", sweep.base},
-                                     {"vocabulary", sweep.vocabulary},
-                                     {"points", {}}};
-  for (size_t p = 0; p < sweep.points.size(); ++p) {
-    const SweepPoint& point = sweep.points[p];
-    const ModelConfig& model = point.config.model;
-    nlohmann::ordered_json entry = {
-        {"id", point.id},          {"family", point.family}, {"type", word_of(model.type)},
-        {"layers", model.layers},  {"width", model.width},   {"ffn_width", model.ffn_width},
-        {"context", model.context}};
-    if (!point.matches.empty()) entry["matches"] = point.matches;
-    for (const auto& [name, value] : cost_fields(point.cost)) entry[name] = value;
-    for (const SweepRun& run : sweep.runs) {
-      if (run.point == p) entry["runs"].push_back({{"id", run.id}, {"seed", run.seed}});
-    }
-    document["points"].push_back(entry);
-  }
-  return document;
 }
 
 void print_table(const Sweep& sweep) {
@@ -96,7 +72,7 @@ void expand(const ExpandWish& wish) {
   warn_of_data(sweep);
   if (!wish.out.empty()) write_runs(sweep, wish.out, build_lines());
   if (wish.json) {
-    std::cout << json_of(sweep).dump(2) << "\n";
+    std::cout << record_json(record_of(sweep, wish.options));
     return;
   }
   print_table(sweep);

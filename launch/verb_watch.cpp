@@ -10,7 +10,6 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
-#include "launch/metrics_reader.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
@@ -18,6 +17,7 @@
 #include "runtime/config/config.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
+#include "runtime/metrics_reader.h"
 
 namespace anabranch {
 

@@ -65,9 +65,18 @@ SweepPoint point_of(const SweepDraft& draft, Config config, int64_t vocabulary) 
     config.run = {draft.id, "", config.run.seed};
     validate(config);
     (void)plan_batch(config, 1);
-    const ModelCost cost = make_model(config, vocabulary)->cost();
-    return SweepPoint{draft.id,      draft.group->family, draft.group->where,
-                      draft.matches, std::move(config),   cost};
+    SweepPoint point{.id = draft.id,
+                     .family = draft.group->family,
+                     .where = draft.group->where,
+                     .matches = draft.matches,
+                     .settings = {},
+                     .config = std::move(config),
+                     .cost = {}};
+    for (const YamlNode& setting : draft.settings) {
+      point.settings.emplace_back(setting.key, setting_text(setting));
+    }
+    point.cost = make_model(point.config, vocabulary)->cost();
+    return point;
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/config/config.h"
@@ -24,7 +25,9 @@ struct SweepPoint {
   std::string id, family;
   std::string where;    // its group in the file
   std::string matches;  // the point whose multiply-adds it has, or empty
-  Config config;        // run.name and run.dir are not set
+  // Labels and keys that the file gives it, with their values as names show them.
+  std::vector<std::pair<std::string, std::string>> settings;
+  Config config;  // run.name and run.dir are not set
   ModelCost cost;
 };
 

@@ -1,4 +1,4 @@
-#include "launch/cost_text.h"
+#include "runtime/models/cost_text.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "launch/metrics_reader.h"
+#include "runtime/metrics_reader.h"
 
 #include <limits>
 #include <optional>
@@ -74,11 +74,13 @@ StepReport step_of(Fields& line, int64_t total_steps) {
   r.step = line.count(Metric::kStep);
   r.total_steps = total_steps;
   r.logged = true;
+  r.tokens = line.count(Metric::kTokens);
   r.loss = line.number(Metric::kLoss);
   r.learning_rate = line.number(Metric::kLearningRate);
   r.grad_norm = line.number(Metric::kGradientNorm);
   r.seconds = line.number(Metric::kStepSeconds);
   r.tokens_per_second = line.number(Metric::kTokensPerSecond);
+  r.flops_per_second = line.number(Metric::kFlopPerSecond);
   r.mfu = line.number(Metric::kMfu, -1);
   r.skipped = line.text("skipped", "");
   return r;
