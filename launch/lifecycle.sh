@@ -19,6 +19,7 @@ hosts="" ranks=1  # for the record
 launch=()         # what starts a program on all ranks
 
 # What came of an attempt:
+number=0          # counted from 1
 code=0            # the exit code
 next="" why=""     # done, again or stop; a sentence
 
@@ -143,9 +144,16 @@ keep_environment() {
   } >> "$run/log/job-$job-environment.txt" 2>&1
 }
 
-# One attempt: examines the machines, then trains. "$@" is what follows `train`. Sets `code`, `next` and `why`.
+# Writes down what came of the attempt and says it.
+conclude() {
+  record '{"event":"end","job":"%s","attempt":%d,"time":"%s","code":%d,"step":%d,"next":"%s","why":"%s"}' \
+    "$job" "$number" "$(date -Is)" "$code" "$(newest_step)" "$next" "$why"
+  say "$next: $why (exit code $code, step $(newest_step))"
+}
+
+# One attempt: examines the machines, then trains. "$@" is what follows `train`. Sets `number`, `code`, `next` and `why`.
 attempt() {
-  local number step
+  local step
   mkdir -p "$run/log"
   number=$(($(attempts_so_far) + 1))
   step=$(newest_step)
@@ -166,7 +174,5 @@ attempt() {
     fi
     judge "$code"
   fi
-  record '{"event":"end","job":"%s","attempt":%d,"time":"%s","code":%d,"step":%d,"next":"%s","why":"%s"}' \
-    "$job" "$number" "$(date -Is)" "$code" "$(newest_step)" "$next" "$why"
-  say "$next: $why (exit code $code, step $(newest_step))"
+  conclude
 }

@@ -2,6 +2,7 @@
 // what takes minutes: SLURM's own time limit, and its notice of dead nodes.
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -250,6 +251,23 @@ TEST_F(Slurm, PreemptedDuringASave) {
   EXPECT_THAT(codes("run"), ElementsAre(75, 0));
   EXPECT_GE(attempts("run", "begin")[1].at("step"), 400);
   expect_undisturbed("run", 2, kLong);
+}
+
+// Nobody would be left to requeue it after the limit.
+TEST_F(Slurm, ASaveThatLastsTooLongCostsTheJobNotItsPlace) {
+  bring_up(1);
+  auto environment = pretend("run", "slow 10\n0 20\n");
+  environment.push_back(join("SLURM_JOB_END_TIME=", std::time(nullptr) + 40));
+  const std::string job = submit("train.sbatch", environment, {}, {"run.yaml"});
+  ASSERT_TRUE(test::soon([&] { return fs::exists(path("run/waiting")); }, 30)) << everything(job);
+  on_cluster({"scancel", "--batch", "--signal=USR1", job});
+  ASSERT_EQ(ends(job), "COMPLETED") << everything(job);
+  EXPECT_EQ(field(job, "Restarts"), "1");
+  EXPECT_THAT(codes("run"), ElementsAre(75, 0));
+  EXPECT_THAT(attempts("run", "end")[0].at("why").get<std::string>(),
+              HasSubstr("the save did not end before the time limit"));
+  EXPECT_EQ(attempts("run", "begin")[1].at("step"), 10);
+  EXPECT_TRUE(nothing_runs()) << slurm({"busy"}).output;
 }
 
 TEST_F(Slurm, ACancelledJobLeavesNothing) {

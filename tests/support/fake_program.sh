@@ -3,7 +3,8 @@
 # writes there what it was asked to do.
 #
 #   script   a line for each `train`: CODE [STEP], an exit code after a checkpoint of that step has been saved, or
-#            "wait STEP": until USR1 comes, then a checkpoint and 75
+#            "wait STEP": until USR1 comes, then a checkpoint and 75; "slow STEP": after such a checkpoint, and USR1
+#            begins a save that does not end
 #   doctor   its exit code; 0 without the file
 #   calls    written: the verbs, a line each
 set -uo pipefail
@@ -19,8 +20,9 @@ case $verb in
   train)
     read -r code step < "$run/script" || exit 70
     sed -i 1d "$run/script"
-    if [ "$code" = wait ]; then
-      trap 'save "$step"; exit 75' USR1
+    if [ "$code" = slow ]; then save "$step"; fi
+    if [ "$code" = wait ] || [ "$code" = slow ]; then
+      if [ "$code" = wait ]; then trap 'save "$step"; exit 75' USR1; else trap '' USR1; fi
       touch "$run/waiting"
       for _ in {1..2000}; do sleep 0.05; done  # whoever is forgotten ends
     fi
