@@ -90,12 +90,13 @@ DecodeState Altup::decode_state(int64_t batch, int64_t tokens) const {
   return empty_caches(tables_.tokens.value, options_.layers, batch, tokens, options_.width);
 }
 
-Tensor Altup::decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state) {
+Tensor Altup::decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                            DecodeState& state) {
   Var x = first(tables_(nullptr, ids, state.layers.front().lengths));
   for (size_t l = 0; l < blocks_.size(); ++l) {
     x = blocks_[l](x, cached_context(state.layers[l], options_.heads, new_tokens));
   }
-  return head_.last_logits(last(x).value(), new_tokens);
+  return last(x).value();
 }
 
 ModelCost Altup::cost() const {

@@ -8,6 +8,7 @@ DecodeState Cmollm::decode_state(int64_t batch, int64_t tokens) const {
   const int64_t copies = pipeline() ? keys_.streams : 1;
   DecodeState state =
       empty_caches(tables_.tokens.value, options_.layers, copies * batch, tokens, options_.width);
+  state.copies = copies;
   const size_t means = pipeline() ? spans_.size() * static_cast<size_t>(copies) : layers_.size();
   for (size_t i = 0; i < means; ++i) {
     state.running.emplace_back(tables_.tokens.value, batch, options_.width);
@@ -52,13 +53,14 @@ Var Cmollm::decode_spans(const Var& start, std::span<const int64_t> new_tokens,
   return x;
 }
 
-Tensor Cmollm::decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state) {
+Tensor Cmollm::decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                             DecodeState& state) {
   const std::span<const int64_t> lengths = state.layers.front().lengths;
   const std::vector<int64_t> first(lengths.begin(), lengths.begin() + ids.dim(0));
   const Var x = tables_(nullptr, ids, first);
   const Var end =
       pipeline() ? decode_spans(x, new_tokens, state) : decode_layers(x, new_tokens, state);
-  return head_.last_logits(ln_f_(end).value(), new_tokens);
+  return ln_f_(end).value();
 }
 
 }  // namespace anabranch

@@ -55,12 +55,13 @@ DecodeState Gpt2::decode_state(int64_t batch, int64_t tokens) const {
   return empty_caches(tables_.tokens.value, options_.layers, batch, tokens, options_.width);
 }
 
-Tensor Gpt2::decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state) {
+Tensor Gpt2::decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                           DecodeState& state) {
   Var x = tables_(nullptr, ids, state.layers.front().lengths);
   for (size_t l = 0; l < blocks_.size(); ++l) {
     x = blocks_[l](x, cached_context(state.layers[l], options_.heads, new_tokens));
   }
-  return head_.last_logits(ln_f_(x).value(), new_tokens);
+  return ln_f_(x).value();
 }
 
 Products Gpt2::products(int64_t sequences) const {

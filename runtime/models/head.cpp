@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ops/gather_rows.h"
 #include "core/ops/gemm.h"
 #include "core/ops/linear_cross_entropy.h"
 
@@ -24,15 +25,10 @@ Tensor Head::logits(const Tensor& x) const {
   return logits;
 }
 
-Tensor Head::last_logits(const Tensor& x, std::span<const int64_t> new_tokens) const {
-  const auto B = std::ssize(new_tokens);
-  const int64_t S = x.dim(0) / B, C = x.dim(1);
-  Tensor last = x.like({B, C}, x.dtype(), "last_hidden");
-  for (int64_t b = 0; b < B; ++b) {
-    const int64_t row = b * S + new_tokens[static_cast<size_t>(b)] - 1;
-    last.view(b * C, {C}).copy_from(x.view(row * C, {C}));
-  }
-  return logits(last);
+Tensor chosen_rows(const Tensor& x, std::span<const int64_t> rows) {
+  Tensor source({std::ssize(rows)}, DType::kI32);
+  std::ranges::copy(rows, source.data<int32_t>());
+  return gather_rows(x, source.beside(x)).value();
 }
 
 Tensor flat(const Tensor& ids) { return ids.reshape({ids.count()}); }

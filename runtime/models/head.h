@@ -27,13 +27,13 @@ class Head {
   // [N, V]
   [[nodiscard]] Tensor logits(const Tensor& x) const;
 
-  // [B, V], of the last new token of each of B sequences: x is [B * S, C].
-  [[nodiscard]] Tensor last_logits(const Tensor& x, std::span<const int64_t> new_tokens) const;
-
  private:
   Param& table_;
   double softcap_;
 };
+
+// Some rows of x [N, C], as [R, C].
+Tensor chosen_rows(const Tensor& x, std::span<const int64_t> rows);
 
 // ids [B, T] as [B * T].
 Tensor flat(const Tensor& ids);

@@ -158,8 +158,8 @@ DecodeState KappaMoe::decode_state(int64_t batch, int64_t tokens) const {
   return empty_caches(wte_.value, options_.layers, batch, tokens, options_.width);
 }
 
-Tensor KappaMoe::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
-                        DecodeState& state) {
+Tensor KappaMoe::decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                               DecodeState& state) {
   KappaContext context{flat(ids),
                        positions_from(ids, state.layers.front().lengths).beside(wte_.value)};
   context.rule.k = keys_.top_k;
@@ -169,7 +169,7 @@ Tensor KappaMoe::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
     };
   };
   const Var x = hidden(nullptr, std::move(context), cached);
-  return head_.last_logits(x.value(), new_tokens);
+  return x.value();
 }
 
 ModelCost KappaMoe::cost() const {

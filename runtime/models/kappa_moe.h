@@ -32,9 +32,12 @@ class KappaMoe final : public Model {
   using Model::token_losses;
   Tensor token_losses(const MicroBatch& batch, Routing routing) override;
   Tensor logits(const Tensor& ids) override;
-  Tensor decode(const Tensor& ids, std::span<const int64_t> new_tokens,
-                DecodeState& state) override;
+  Tensor decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                       DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
+
+  [[nodiscard]] const Head& head() const override { return head_; }
+
   [[nodiscard]] ModelCost cost() const override;
   [[nodiscard]] Products products(int64_t sequences) const override;
 

@@ -10,6 +10,7 @@
 #include "core/autograd/tape.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/prefix_mean.h"
+#include "runtime/models/head.h"
 #include "runtime/models/measures.h"
 #include "runtime/models/products.h"
 
@@ -60,6 +61,7 @@ enum class Routing : uint8_t {
 // What generation keeps between calls.
 struct DecodeState {
   std::vector<KvCache> layers;            // one for each attention
+  int64_t copies = 1;                     // of each sequence in a cache, all of one copy together
   std::vector<RunningMean> running;       // running sums of prefix means, one for each
   std::vector<std::vector<int32_t>> ids;  // of each sequence, for families that keep no cache
 };
@@ -67,6 +69,10 @@ struct DecodeState {
 // Empty caches of `layers` attentions of width C, beside `beside`.
 [[nodiscard]] DecodeState empty_caches(const Tensor& beside, int64_t layers, int64_t batch,
                                        int64_t tokens, int64_t width);
+
+// What sequences keep that go on from others: sequence i from sequence from[i] of `state`. A copy,
+// with room for as many tokens.
+[[nodiscard]] DecodeState branched(const DecodeState& state, std::span<const int64_t> from);
 
 struct ModelSizes {
   int64_t layers, width, heads, context, vocabulary;
@@ -117,14 +123,19 @@ class Model {
   // The logits [B * S, V] of S tokens of B sequences, all at once; no cache.
   virtual Tensor logits(const Tensor& ids) = 0;
 
-  // The logits [B, V] that follow the last of each sequence's new tokens, which are appended to
-  // `state`.
+  // The final hidden states [B * S, C] of new tokens, which are appended to `state`; those of
+  // padding are whatever.
   //
   //   ids         [B, S] int32   new tokens, padded at the right
   //   new_tokens  [B]            how many of each row count, in 1..S
-  virtual Tensor decode(const Tensor& ids, std::span<const int64_t> new_tokens,
-                        DecodeState& state) = 0;
+  virtual Tensor decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                               DecodeState& state) = 0;
+  // The logits [B, V] that follow the last of each sequence's new tokens.
+  Tensor decode(const Tensor& ids, std::span<const int64_t> new_tokens, DecodeState& state);
   [[nodiscard]] virtual DecodeState decode_state(int64_t batch, int64_t tokens) const = 0;
+
+  // What makes logits of final hidden states.
+  [[nodiscard]] virtual const Head& head() const = 0;
 
   // Whether document_starts is heeded: then what a token gives depends on the tokens of its own
   // document alone, besides its position in the sequence.

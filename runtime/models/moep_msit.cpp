@@ -139,25 +139,25 @@ DecodeState MoepMsit::decode_state(int64_t batch, int64_t /*tokens*/) const {
   return state;
 }
 
-Tensor MoepMsit::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
-                        DecodeState& state) {
+Tensor MoepMsit::decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                               DecodeState& state) {
   const int64_t B = ids.dim(0), S = ids.dim(1), C = options_.width;
-  Tensor last;
+  Tensor fresh;  // [B * S, C]
   for (int64_t b = 0; b < B; ++b) {
     std::vector<int32_t>& all = state.ids[static_cast<size_t>(b)];
+    const int64_t before = std::ssize(all), count = new_tokens[static_cast<size_t>(b)];
     const auto row =
         ids.span<int32_t>().subspan(static_cast<size_t>(b * S), static_cast<size_t>(S));
-    const auto count = new_tokens[static_cast<size_t>(b)];
     all.insert(all.end(), row.begin(), row.begin() + count);
     Tensor sequence = ids.like({1, std::ssize(all)}, DType::kI32, "moep.decode");
     std::ranges::copy(all, sequence.data<int32_t>());
     MoepPass pass = pass_of(sequence);
     pass.causal = pass.predicted = true;
     const Tensor x = hidden(nullptr, {sequence, {}, 0}, nullptr, pass).value();
-    if (last.empty()) last = x.like({B, C}, x.dtype(), "last_hidden");
-    last.view(b * C, {C}).copy_from(x.view((x.dim(0) - 1) * C, {C}));
+    if (fresh.empty()) fresh = x.like({B * S, C}, x.dtype(), "moep.decode");
+    fresh.view(b * S * C, {count * C}).copy_from(x.view(before * C, {count * C}));
   }
-  return head_.logits(last);
+  return fresh;
 }
 
 bool MoepMsit::looks_ahead() const {

@@ -47,9 +47,12 @@ class MoepMsit final : public Model {
   // As in training, the predictor's model too: each call is a batch of pools.
   Tensor logits(const Tensor& ids) override;
   // Causal routing of all tokens so far: state.ids has them.
-  Tensor decode(const Tensor& ids, std::span<const int64_t> new_tokens,
-                DecodeState& state) override;
+  Tensor decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                       DecodeState& state) override;
   [[nodiscard]] DecodeState decode_state(int64_t batch, int64_t tokens) const override;
+
+  [[nodiscard]] const Head& head() const override { return head_; }
+
   [[nodiscard]] ModelCost cost() const override;
   [[nodiscard]] Products products(int64_t sequences) const override;
 

@@ -113,12 +113,13 @@ DecodeState Parascale::decode_state(int64_t batch, int64_t tokens) const {
   AB_CHECK(copies_.alone(), "decoding needs all ", keys_.streams, " copies on one rank");
   DecodeState state = empty_caches(tables_.tokens.value, options_.layers, keys_.streams * batch,
                                    tokens + keys_.prefix, options_.width);
+  state.copies = keys_.streams;
   for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].fill(state.layers[l]);
   return state;
 }
 
-Tensor Parascale::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
-                         DecodeState& state) {
+Tensor Parascale::decode_hidden(const Tensor& ids, std::span<const int64_t> new_tokens,
+                                DecodeState& state) {
   const int64_t before = keys_.streams > 1 ? keys_.prefix : 0;
   std::vector<int64_t> first;
   for (size_t b = 0; b < new_tokens.size(); ++b) {
@@ -129,7 +130,7 @@ Tensor Parascale::decode(const Tensor& ids, std::span<const int64_t> new_tokens,
   for (size_t l = 0; l < blocks_.size(); ++l) {
     x = blocks_[l].decode(x, state.layers[l], counts);
   }
-  return head_.last_logits(merged(x).value(), new_tokens);
+  return merged(x).value();
 }
 
 ModelCost Parascale::cost() const {

@@ -138,14 +138,16 @@ class Plain final : public Model {
 
   Tensor logits(const Tensor& /*ids*/) override { return {}; }
 
-  Tensor decode(const Tensor& /*ids*/, std::span<const int64_t> /*new_tokens*/,
-                DecodeState& /*state*/) override {
+  Tensor decode_hidden(const Tensor& /*ids*/, std::span<const int64_t> /*new_tokens*/,
+                       DecodeState& /*state*/) override {
     return {};
   }
 
   [[nodiscard]] DecodeState decode_state(int64_t /*batch*/, int64_t /*tokens*/) const override {
     return {};
   }
+
+  [[nodiscard]] const Head& head() const override { return head_; }
 
   [[nodiscard]] Products products(int64_t /*sequences*/) const override { return {}; }
 
@@ -154,6 +156,10 @@ class Plain final : public Model {
   [[nodiscard]] int64_t context() const override { return 0; }
 
   [[nodiscard]] int64_t vocabulary() const override { return 0; }
+
+ private:
+  Param table_;
+  Head head_{table_};
 };
 
 TEST(DocumentMask, AModelThatCannotIsRefused) {

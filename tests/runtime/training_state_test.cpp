@@ -56,7 +56,11 @@ class Synthetic final : public Model {
 
   Tensor logits(const Tensor&) override { return {}; }
 
-  Tensor decode(const Tensor&, std::span<const int64_t>, DecodeState&) override { return {}; }
+  Tensor decode_hidden(const Tensor&, std::span<const int64_t>, DecodeState&) override {
+    return {};
+  }
+
+  [[nodiscard]] const Head& head() const override { return head_; }
 
   [[nodiscard]] DecodeState decode_state(int64_t, int64_t) const override { return {}; }
 
@@ -80,6 +84,8 @@ class Synthetic final : public Model {
 
   std::deque<Param> params_;
   Buffer threshold_;
+  Param table_;
+  Head head_{table_};
 };
 
 struct Layout {

@@ -2,6 +2,7 @@
 
 #include "core/nn/init.h"
 #include "runtime/models/gpt2.h"
+#include "tests/runtime/models/decode_checks.h"
 #include "tests/runtime/models/family_case.h"
 
 namespace anabranch {

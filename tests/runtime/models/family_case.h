@@ -143,29 +143,6 @@ inline Gpt2Options backbone_of(const Reference& ref, const std::string& name, DT
   return o;
 }
 
-// Greedy tokens by decode(), and the logits it gives, equal those of whole sequences.
-inline void expect_decode_equals_logits(Model& model, const Tensor& ids, Tolerance tolerance) {
-  const int64_t B = ids.dim(0), T = ids.dim(1), V = model.vocabulary();
-  const std::vector<double> whole = values(model.logits(ids));
-  DecodeState state = model.decode_state(B, T);
-  for (int64_t t = 0; t < T;) {
-    const int64_t n = t == 0 ? std::min<int64_t>(3, T) : 1;  // a prompt, then one by one
-    Tensor next({B, n}, DType::kI32);
-    for (int64_t b = 0; b < B; ++b) {
-      for (int64_t i = 0; i < n; ++i) {
-        next.data<int32_t>()[b * n + i] = ids.data<int32_t>()[b * T + t + i];
-      }
-    }
-    t += n;
-    const std::vector<int64_t> counts(static_cast<size_t>(B), n);
-    const Tensor got = model.decode(next, counts, state);
-    for (int64_t b = 0; b < B; ++b) {
-      const auto first = whole.begin() + (b * T + t - 1) * V;
-      expect_near(got.view(b * V, {V}), {first, first + V}, tolerance, join("token ", t));
-    }
-  }
-}
-
 // The AdamW of most recorded steps, at a constant rate.
 inline Config adamw_of_references() {
   Config config;

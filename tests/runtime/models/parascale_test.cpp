@@ -1,6 +1,7 @@
 #include "runtime/models/parascale.h"
 
 #include "runtime/models/gpt2.h"
+#include "tests/runtime/models/decode_checks.h"
 #include "tests/runtime/models/family_case.h"
 
 namespace anabranch {
