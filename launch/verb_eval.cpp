@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "data/bigram.h"
 #include "data/validation.h"
+#include "launch/eval_core.h"
 #include "launch/inference.h"
 #include "launch/options.h"
 #include "launch/program.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct EvalWish {
   ModelWish model;
+  CoreWish core;
   std::string suite = "perplexity", data;
   int64_t micro_batch = 8, max_tokens = 0, train_tokens = 65536;
   bool bigram = false, json = false;
@@ -147,6 +149,10 @@ void print(const std::vector<Row>& rows, const LoadedModel& loaded, const std::s
 
 int run(const EvalWish& wish, RankProcess& process) {
   LoadedModel loaded = load_on_device(wish.model, process);
+  if (wish.suite == "core") {
+    eval_core(wish.core, loaded, process, wish.json);
+    return 0;
+  }
   const Dataset dataset = Dataset::open(wish.data.empty() ? loaded.config.data.path : wish.data);
   check_tokenizer(loaded, dataset);
   const std::vector<Row> rows = measure_all(loaded, dataset, wish, process);
@@ -161,7 +167,8 @@ void add_eval(CLI::App& app, int& exit_code) {
       app.add_subcommand("eval", "measures a trained model; under mpirun the ranks share the work");
   auto wish = std::make_shared<EvalWish>();
   add_model_options(*verb, wish->model);
-  add_word(*verb, "--suite", wish->suite, {"perplexity"}, "what to measure");
+  add_word(*verb, "--suite", wish->suite, {"perplexity", "core"}, "what to measure");
+  add_core_options(*verb, wish->core);
   verb->add_option("--data", wish->data, "data set; default: the run's");
   add_whole(*verb, "--micro-batch", wish->micro_batch, {1, 65536}, "sequences at a time");
   add_whole(*verb, "--max-tokens", wish->max_tokens, {},

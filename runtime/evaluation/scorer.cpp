@@ -98,8 +98,7 @@ ScoreItem Scorer::cut(const ScoreItem& item) {
       throw data_error("token ", token, " is none of the model's, which has ", model_.vocabulary(),
                        ": encode with the run's tokenizer");
     }
-    // The last scored token is a target alone, so one more than the context can be used.
-    const int64_t over = text.end - (model_.context() + 1);
+    const int64_t over = text.end - model_.context();
     if (over > 0 && over >= text.begin) {
       throw data_error(text.end - text.begin, " tokens are to be scored at once; the model's ",
                        "context has ", model_.context());
