@@ -1,4 +1,7 @@
+#include <map>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/cuda/launch.cuh"
@@ -14,7 +17,26 @@ std::string_view kernel_in(std::string_view signature) {
 
 std::string text_of(const dim3& extent) { return join(extent.x, " x ", extent.y, " x ", extent.z); }
 
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
 }  // namespace
+
+cudaError_t allow_shared(const void* kernel, size_t bytes) {
+  static std::mutex lock;
+  static std::map<std::pair<const void*, int>, size_t> allowed;
+  const int device = current_device();
+  const std::scoped_lock hold(lock);
+  size_t& most = allowed[{kernel, device}];
+  if (bytes <= most) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error == cudaSuccess) most = bytes;
+  return error;
+}
 
 void launch_failed(cudaError_t error, const Grid& grid, const char* signature) {
   throw Error(
@@ -25,8 +47,8 @@ void launch_failed(cudaError_t error, const Grid& grid, const char* signature) {
 }
 
 size_t shared_bytes_of_block() {
-  int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
+  const int device = current_device();
+  int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "cudaDeviceGetAttribute");
   return static_cast<size_t>(bytes);

@@ -34,6 +34,11 @@ struct Grid {
 // 227 on sm_90, 99 on smaller GPUs of the same generations.
 [[nodiscard]] size_t shared_bytes_of_block();
 
+// Allows `kernel` so many bytes of dynamic shared memory on the current device, and never fewer
+// than before: CUDA keeps what it was told last, and other threads may be about to launch the
+// kernel with more. Asks CUDA when the figure grows.
+cudaError_t allow_shared(const void* kernel, size_t bytes);
+
 // Throws Error that names the kernel, found in the `signature` of the function that launched it,
 // and what was asked for.
 [[noreturn]] void launch_failed(cudaError_t error, const Grid& grid, const char* signature);
@@ -47,17 +52,16 @@ struct Launcher<kKernel> {
   static_assert((!std::is_reference_v<P> && ...), "a kernel's parameters are copied");
 
   static cudaError_t run(const Grid& grid, cudaStream_t stream, P... arguments) {
+    constexpr size_t kWithoutAsking = size_t{48} << 10U;
+    if (grid.shared_bytes > kWithoutAsking) {
+      const cudaError_t refused =
+          allow_shared(reinterpret_cast<const void*>(kKernel), grid.shared_bytes);
+      if (refused != cudaSuccess) return refused;
+    }
 #ifdef AB_CUDA_SIM
     return cuda_sim::launch_kernel<kKernel>(grid.blocks, grid.threads, grid.shared_bytes, stream,
                                             arguments...);
 #else
-    constexpr size_t kWithoutAsking = size_t{48} << 10U;
-    if (grid.shared_bytes > kWithoutAsking) {
-      const cudaError_t refused =
-          cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(grid.shared_bytes));
-      if (refused != cudaSuccess) return refused;
-    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid.blocks;
     config.blockDim = grid.threads;

@@ -85,4 +85,8 @@ void much_shared(size_t bytes, cudaStream_t stream) {
   launch<much_shared_kernel>({.threads = dim3(32), .shared_bytes = bytes}, stream);
 }
 
+cudaError_t shared_unasked(size_t bytes, cudaStream_t stream) {
+  return launch_kernel<much_shared_kernel>(dim3(1), dim3(32), bytes, stream);
+}
+
 }  // namespace anabranch::cuda_sim::dialect

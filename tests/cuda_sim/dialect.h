@@ -19,5 +19,7 @@ void indices(int* out, cudaStream_t stream);
 void through_bf16(const float* in, float* out, cudaStream_t stream);
 // Nothing, with so many bytes of shared memory.
 void much_shared(size_t bytes, cudaStream_t stream);
+// The same, by a launch that does not ask CUDA whether it may.
+cudaError_t shared_unasked(size_t bytes, cudaStream_t stream);
 
 }  // namespace anabranch::cuda_sim::dialect

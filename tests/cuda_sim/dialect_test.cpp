@@ -114,5 +114,34 @@ TEST(Dialect, ALaunchThatIsRefusedNamesTheKernelAndWhatItAskedFor) {
   cudaGetLastError();
 }
 
+// CUDA lets a kernel have what it was told last, of the device that was current then. Another
+// thread that asks for less must not take away what this one is about to launch with.
+TEST(Dialect, AKernelKeepsTheMostSharedMemoryThatItAskedFor) {
+  for (const int device : {0, 1}) {
+    cudaSetDevice(device);
+    const TestStream stream;
+    dialect::much_shared(size_t{100} << 10U, stream.get());
+    dialect::much_shared(size_t{60} << 10U, stream.get());
+    EXPECT_EQ(dialect::shared_unasked(size_t{100} << 10U, stream.get()), cudaSuccess) << device;
+    EXPECT_EQ(dialect::shared_unasked(size_t{101} << 10U, stream.get()),
+              cudaErrorInvalidConfiguration);
+    cudaGetLastError();
+    dialect::much_shared(size_t{101} << 10U, stream.get());
+  }
+  cudaSetDevice(0);
+}
+
+TEST(Dialect, MoreThan48KiBOfSharedMemoryHaveToBeAskedFor) {
+  cudaSetDevice(2);
+  {
+    const TestStream stream;
+    EXPECT_EQ(dialect::shared_unasked(size_t{48} << 10U, stream.get()), cudaSuccess);
+    EXPECT_EQ(dialect::shared_unasked(size_t{49} << 10U, stream.get()),
+              cudaErrorInvalidConfiguration);
+    cudaGetLastError();
+  }
+  cudaSetDevice(0);
+}
+
 }  // namespace
 }  // namespace anabranch::cuda_sim

@@ -14,6 +14,7 @@ namespace anabranch::cuda_sim {
 
 struct KernelCall {
   std::string name;
+  const void* kernel = nullptr;
   dim3 grid, block;
   size_t shared_bytes = 0;
   std::function<void()> body;         // what one thread does
@@ -33,7 +34,13 @@ std::string kernel_name(const std::string& pretty_function);
 template <auto kKernel, class... P>
 cudaError_t launch_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                           P... arguments) {
-  KernelCall call{kernel_name(__PRETTY_FUNCTION__), grid, block, shared_bytes, {}, {}};
+  KernelCall call{kernel_name(__PRETTY_FUNCTION__),
+                  reinterpret_cast<const void*>(kKernel),
+                  grid,
+                  block,
+                  shared_bytes,
+                  {},
+                  {}};
   [[maybe_unused]] const auto note = [&]<class T>(const T& argument) {
     if constexpr (std::is_pointer_v<T>) call.pointers.push_back(argument);
   };

@@ -100,11 +100,21 @@ bool is_held_up(const Piece& piece) {
   return random.below(size_t{8} << seed % 6) == 0;
 }
 
+// Of dynamic shared memory: 48 KiB, and more for a kernel that asked for it on this device.
+size_t shared_bytes_allowed(const KernelCall& call) {
+  constexpr size_t kWithoutAsking = size_t{48} << 10U;
+  const std::scoped_lock hold(machine().lock);
+  const auto& allowed = current_device().shared_bytes;
+  const auto found = allowed.find(call.kernel);
+  const size_t most = found == allowed.end() ? 0 : found->second;
+  return std::min(std::max(kWithoutAsking, most), options().shared_bytes);
+}
+
 bool fits_a_launch(const KernelCall& call) {
   const dim3 &grid = call.grid, &block = call.block;
   const bool some = call.blocks() > 0 && call.threads() > 0;
   return some && call.threads() <= 1024 && block.z <= 64 && grid.x <= 0x7FFFFFFFU &&
-         grid.y <= 65535 && grid.z <= 65535 && call.shared_bytes <= options().shared_bytes;
+         grid.y <= 65535 && grid.z <= 65535 && call.shared_bytes <= shared_bytes_allowed(call);
 }
 
 }  // namespace
@@ -201,6 +211,13 @@ std::string take_fault() {
 size_t allocated_bytes() {
   const std::scoped_lock hold(machine().lock);
   return current_device().allocated;
+}
+
+size_t pinned_bytes() {
+  const std::scoped_lock hold(machine().lock);
+  size_t bytes = 0;
+  for (const auto& [address, a] : machine().allocations) bytes += a.device == kPinned ? a.size : 0;
+  return bytes;
 }
 
 void enqueue(CUstream_st* stream, StreamWork work) {

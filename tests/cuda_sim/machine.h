@@ -96,7 +96,8 @@ struct SimDevice {
   std::vector<CUstream_st*> streams;
   std::vector<std::unique_ptr<CUstream_st>> retired;  // destroyed; an event may still name them
   size_t allocated = 0;
-  uint64_t steps = 0;  // pieces of work done, which vary the random choice
+  uint64_t steps = 0;                          // pieces of work done, which vary the random choice
+  std::map<const void*, size_t> shared_bytes;  // dynamic ones that kernels were allowed last
   std::string fault;
 };
 

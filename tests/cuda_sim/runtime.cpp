@@ -127,6 +127,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return cudaSuccess;
 }
 
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  const bool known = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value >= 0;
+  if (!known || static_cast<size_t>(value) > options().shared_bytes) {
+    return note(cudaErrorInvalidValue);
+  }
+  const std::scoped_lock hold(machine().lock);
+  current_device().shared_bytes[kernel] = static_cast<size_t>(value);
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
   if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
   std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device));

@@ -77,6 +77,9 @@ void hang_aborts(bool hang);
 // Device memory of the current device that is not freed.
 [[nodiscard]] size_t allocated_bytes();
 
+// Memory of the host from which devices copy by themselves, of the whole process.
+[[nodiscard]] size_t pinned_bytes();
+
 // Begins or ends to watch ranges (core/base/range.h); returns those since it was last asked: a name
 // where one began, "end" where it ended.
 std::vector<std::string> watch_ranges(bool on);
