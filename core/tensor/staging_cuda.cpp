@@ -16,14 +16,18 @@ constexpr size_t kReadback = size_t{16} << 10U;  // what the host reads goes in 
 
 }  // namespace
 
-Staging::~Staging() {
-  if (!transfers_.empty() || !readbacks_.empty()) cudaStreamSynchronize(stream_);
-  for (const Transfer& t : transfers_) cudaEventDestroy(t.done);
-  for (CUevent_st* event : events_) cudaEventDestroy(event);
-  for (const Readback& r : readbacks_) {
+Readbacks::~Readbacks() {
+  for (const Readback& r : unused) {
     cudaEventDestroy(r.done);
     cudaFreeHost(r.landing);
   }
+}
+
+Staging::~Staging() {
+  // All copies are done then, those too whose handles are still out.
+  if (!transfers_.empty() || readbacks_->any) cudaStreamSynchronize(stream_);
+  for (const Transfer& t : transfers_) cudaEventDestroy(t.done);
+  for (CUevent_st* event : events_) cudaEventDestroy(event);
   cudaFreeHost(ring_);
 }
 
@@ -81,10 +85,11 @@ void Staging::mark(size_t begin, size_t end) {
 
 std::shared_ptr<Readback> Staging::download(const void* from, size_t bytes) {
   // Given back while its copy is still under way, it serves one that comes later on the stream.
-  std::shared_ptr<Readback> copy(new Readback(take_readback(bytes)), [this](Readback* r) {
-    readbacks_.push_back(*r);
-    delete r;
-  });
+  std::shared_ptr<Readback> copy(new Readback(take_readback(bytes)),
+                                 [to = readbacks_](Readback* r) {
+                                   to->unused.push_back(*r);
+                                   delete r;
+                                 });
   check(cudaMemcpyAsync(copy->landing, from, bytes, cudaMemcpyDeviceToHost, stream_),
         "cudaMemcpyAsync");
   check(cudaEventRecord(copy->done, stream_), "cudaEventRecord");
@@ -98,10 +103,10 @@ void Staging::wait(const Readback& under_way, void* to) const {
 
 Readback Staging::take_readback(size_t bytes) {
   const auto large = [&](const Readback& r) { return r.capacity >= bytes; };
-  if (const auto there = std::find_if(readbacks_.begin(), readbacks_.end(), large);
-      there != readbacks_.end()) {
+  std::vector<Readback>& unused = readbacks_->unused;
+  if (const auto there = std::find_if(unused.begin(), unused.end(), large); there != unused.end()) {
     Readback found = *there;
-    readbacks_.erase(there);
+    unused.erase(there);
     found.bytes = bytes;
     return found;
   }
@@ -113,6 +118,7 @@ Readback Staging::take_readback(size_t bytes) {
   const cudaError_t refused = cudaEventCreateWithFlags(&made.done, cudaEventDisableTiming);
   if (refused != cudaSuccess) cudaFreeHost(block);
   check(refused, "cudaEventCreateWithFlags");
+  readbacks_->any = true;
   return made;
 }
 

@@ -21,6 +21,18 @@ struct Readback {
   CUevent_st* done;
 };
 
+// Those that nobody uses, to use again. It and every copy under way hold it, so that a copy may end
+// after the staging that began it.
+struct Readbacks {
+  std::vector<Readback> unused;
+  bool any = false;  // made
+
+  Readbacks() = default;
+  ~Readbacks();
+  Readbacks(const Readbacks&) = delete;
+  Readbacks& operator=(const Readbacks&) = delete;
+};
+
 // Used by one thread at a time.
 class Staging {
  public:
@@ -36,7 +48,7 @@ class Staging {
   void upload(void* to, const void* from, size_t bytes);
 
   // Begins to copy to the host, in the order of the stream. It ends with wait(), or unwanted with
-  // its handle, which this outlives.
+  // its handle, which may outlive this.
   std::shared_ptr<Readback> download(const void* from, size_t bytes);
   // Returns when the copy is done, with its bytes in `to`.
   void wait(const Readback& under_way, void* to) const;
@@ -62,7 +74,7 @@ class Staging {
   size_t next_ = 0;
   std::deque<Transfer> transfers_;   // in the order of the ring
   std::vector<CUevent_st*> events_;  // to use again
-  std::vector<Readback> readbacks_;  // to use again
+  std::shared_ptr<Readbacks> readbacks_ = std::make_shared<Readbacks>();
   int64_t waits_ = 0;
 };
 

@@ -40,7 +40,7 @@ class Stream {
   void download(void* to, const void* from, size_t bytes) const;
 
   // The same begun: the host goes on. It is waited for by finish_download(), or let go unread with
-  // the handle, which the stream outlives.
+  // the handle, also after the stream.
   [[nodiscard]] std::shared_ptr<cuda::Readback> start_download(const void* from,
                                                                size_t bytes) const;
   void finish_download(void* to, const cuda::Readback& under_way) const;

@@ -1,9 +1,12 @@
 // Memory, streams and tensors of a GPU.
+#include <cstring>
+
 #include "core/autograd/tape.h"
 #include "core/ops/add.h"
 #include "core/tensor/accumulate.h"
 #include "core/tensor/download.h"
 #include "core/tensor/element.h"
+#include "core/tensor/staging_cuda.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/support/op_checks.h"
 
@@ -110,6 +113,25 @@ TEST_F(SimTensors, AreReadWhileTheGpuGoesOn) {
     }
     EXPECT_EQ(pool->stream().waits(), 3) << name;
     EXPECT_EQ(test::values(Download(x).wait()), test::values(x));
+  });
+}
+
+TEST_F(SimTensors, ACopyToTheHostMayOutliveItsStream) {
+  const size_t before = cuda_sim::pinned_bytes();
+  cuda_sim::for_each_schedule(2, [&](const std::string& name) {
+    const Tensor x = test::random({100}, 1);
+    std::shared_ptr<cuda::Readback> late, later;
+    {
+      const auto pool = std::make_shared<Pool>(kGpu);
+      const Tensor there = x.copy_in(pool);
+      late = pool->stream().start_download(there.raw(), there.bytes());
+      later = pool->stream().start_download(there.raw(), there.bytes());
+    }
+    EXPECT_EQ(std::memcmp(late->landing, x.raw(), x.bytes()), 0) << name;
+    late.reset();
+    EXPECT_EQ(std::memcmp(later->landing, x.raw(), x.bytes()), 0) << name;
+    later.reset();
+    EXPECT_EQ(cuda_sim::pinned_bytes(), before) << name;
   });
 }
 
