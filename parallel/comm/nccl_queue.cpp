@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "core/base/error.h"
+#include "core/base/range.h"
 #include "core/cuda/check.h"
 #include "core/tensor/device_cuda.h"
 
@@ -154,6 +155,7 @@ std::shared_ptr<NcclComm> NcclQueue::connect(Group& host) {
 
 Work NcclQueue::start(const Collective& c, NcclComm& comm,
                       const std::function<void(ncclComm*, CUstream_st*)>& calls) {
+  const Range range(name_of(c.kind));
   thread_->check();
   check(cudaSetDevice(device_), "cudaSetDevice");
   auto work = std::make_shared<DeviceWork>(state_, c, device_);
