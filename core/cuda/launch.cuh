@@ -115,6 +115,18 @@ __device__ __forceinline__ void check_aligned([[maybe_unused]] const void* addre
 #endif
 }
 
+// The same address of global memory, of which the compiler does not know how it came about.
+template <class T>
+__device__ __forceinline__ T* opaque_global(T* address) {
+#ifdef AB_CUDA_SIM
+  return address;
+#else
+  size_t global = __cvta_generic_to_global(address);
+  asm("" : "+l"(global));
+  return static_cast<T*>(__cvta_global_to_generic(global));
+#endif
+}
+
 // An asynchronous copy of 4, 8 or 16 bytes from global to shared memory.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(void* to, const void* from) {

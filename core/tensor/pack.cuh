@@ -26,9 +26,17 @@ __device__ __forceinline__ Pack<T, kN> load(const T* from) {
 }
 
 template <int kN, class T>
-__device__ __forceinline__ void store(T* to, const Pack<T, kN>& pack) {
+__device__ __forceinline__ void store_shared(T* to, const Pack<T, kN>& pack) {
   check_aligned<static_cast<int>(alignof(Pack<T, kN>))>(to);
   *reinterpret_cast<Pack<T, kN>*>(to) = pack;
+}
+
+// To global memory. Of a column that is a multiple of kN nvcc makes `column + 1` into `column | 1`,
+// no longer sees that the elements lie beside each other and stores them one by one, unless it
+// cannot see how the address came about.
+template <int kN, class T>
+__device__ __forceinline__ void store(T* to, const Pack<T, kN>& pack) {
+  store_shared(kN > 1 ? opaque_global(to) : to, pack);
 }
 
 // An element in the type that is computed with, exactly.
