@@ -1,8 +1,8 @@
 // Sums over the rows of a matrix, of each column, weighted or not: gradients of biases.
 #pragma once
 
+#include "core/ops/lane_sums.cuh"
 #include "core/ops/row_blocks.cuh"
-#include "core/tensor/pack.cuh"
 #include "core/tensor/tensor.h"
 
 namespace anabranch::cuda {
@@ -17,13 +17,29 @@ struct ColumnSums {
   int64_t rows, per_block, width, sums;
 };
 
+// to[c] = the sum over the groups of what each has of the block's column c, in their order. All
+// threads call it, with the kN columns of each; of the block's columns, `count` are there.
+template <int kN, class A>
+__device__ __forceinline__ void add_groups(A* to, const Pack<A, kN>& sums, int64_t count) {
+  auto& groups = shared<A[kColumnGroups][kColumnThreads * kN]>();
+  put_lane<kN>(groups[threadIdx.y], sums);
+  __syncthreads();
+  const int column = static_cast<int>(threadIdx.y * kColumnThreads + threadIdx.x);
+  if (column < kColumnThreads * kN && column < count) {
+    const int64_t at = column_place<kN, A>(column);
+    A total = groups[0][at];
+    for (int g = 1; g < kColumnGroups; ++g) total += groups[g][at];
+    to[column] = total;
+  }
+  __syncthreads();  // other sums may be put there
+}
+
 // kSums of the sums over a block of rows: a thread adds kN columns of each kColumnGroups-th row,
 // and the groups' sums are added in their order. Reads x once for kSums of the sums.
 template <class T, int kN, int kSums>
 __global__ void __launch_bounds__(kColumnThreads* kColumnGroups)
     column_sums_kernel(ColumnSums<T> k) {
   using A = Accumulator<T>;
-  auto& groups = shared<A[kColumnGroups][kColumnThreads * kN]>();
   const int64_t first_column = int64_t{blockIdx.y} * (kColumnThreads * kN);
   const int64_t column = first_column + threadIdx.x * kN, first_sum = int64_t{blockIdx.z} * kSums;
   const int64_t begin = int64_t{blockIdx.x} * k.per_block;
@@ -39,18 +55,10 @@ __global__ void __launch_bounds__(kColumnThreads* kColumnGroups)
       for (int i = 0; i < kN; ++i) sums[s].v[i] += weight * wide(x.v[i]);
     }
   }
-  const int thread = static_cast<int>(threadIdx.y * kColumnThreads + threadIdx.x);
-  const bool mine = thread < kColumnThreads * kN && first_column + thread < k.width;
   for (int s = 0; s < kSums; ++s) {
-    for (int i = 0; i < kN; ++i) groups[threadIdx.y][threadIdx.x * kN + i] = sums[s].v[i];
-    __syncthreads();
-    if (mine && first_sum + s < k.sums) {
-      A total = groups[0][thread];
-      for (int g = 1; g < kColumnGroups; ++g) total += groups[g][thread];
-      const int64_t to = int64_t{blockIdx.x} * k.sums + first_sum + s;
-      k.partials[to * k.width + first_column + thread] = total;
-    }
-    __syncthreads();  // the next sum is put there
+    const int64_t to = int64_t{blockIdx.x} * k.sums + first_sum + s;
+    add_groups<kN>(k.partials + to * k.width + first_column, sums[s],
+                   first_sum + s < k.sums ? k.width - first_column : 0);
   }
 }
 

@@ -57,6 +57,17 @@ TEST(LayerNorm, TypesAgree) {
   }
 }
 
+// That a GPU keeps in registers, or reads again.
+TEST(LayerNorm, TypesAgreeOnWideRows) {
+  for (const int64_t n : {1024, 1032, 2048, 2056}) {
+    Affine a(n);
+    test::expect_types_agree([&](const Var& x) { return layer_norm(x, a.w, a.b); },
+                             test::random({3, n}, 1), a.params());
+    test::expect_types_agree([&](const Var& x) { return fused(x, a, false); },
+                             test::random({3, n}, 1), a.params());
+  }
+}
+
 TEST(LayerNorm, Accumulates) {
   Affine a(67);
   test::expect_accumulates([&](const Var& x) { return layer_norm(x, a.w, a.b); },

@@ -65,6 +65,15 @@ TEST(RmsNorm, TypesAgree) {
   }
 }
 
+// That a GPU keeps in registers, or reads again.
+TEST(RmsNorm, TypesAgreeOnWideRows) {
+  for (const int64_t n : {1024, 1032, 2048, 2056}) {
+    Gain a(n);
+    test::expect_types_agree([&](const Var& x) { return rms_norm(x, a.w); },
+                             test::random({3, n}, 1), a.params());
+  }
+}
+
 TEST(RmsNorm, Accumulates) {
   Gain a(67);
   test::expect_accumulates([&](const Var& x) { return rms_norm(x, a.w); },
