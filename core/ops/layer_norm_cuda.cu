@@ -47,8 +47,7 @@ void layer_norm_backward(LayerNormBackward& op) {
                             blocks.per_block,
                             width};
     norm_backward<T, true>(k, blocks.count, op.dy.stream());
-    add_partials<A>(op.dw, sums, blocks.count, 2 * width);
-    add_partials<A>(op.db, sums + width, blocks.count, 2 * width);
+    add_partials<A>({&op.dw, &op.db}, sums, blocks.count, 2 * width);
   });
 }
 
