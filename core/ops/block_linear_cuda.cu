@@ -19,7 +19,7 @@ void block_linear_forward(Tensor& y, const Tensor& x, const Tensor& w, const Ten
           .stride_b = D * D,
           .stride_c = D});
   });
-  row_bias<false>(y, bias);
+  row_bias<false>(y, y, bias);
 }
 
 void block_linear_backward(Tensor& dx, GradSink& dw, const Tensor& dy, const Tensor& x,

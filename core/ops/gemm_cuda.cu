@@ -13,7 +13,7 @@ void gemm(Tensor& c, const Tensor& a, const Tensor& b, const BlasProduct& p, con
       gemm(pool, c.device_data<A>(), a.device_data<T>(), b.device_data<T>(), p);
     }
   });
-  if (bias != nullptr) row_bias<false>(c, *bias);
+  if (bias != nullptr) row_bias<false>(c, c, *bias);
 }
 
 }  // namespace anabranch::cuda

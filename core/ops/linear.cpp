@@ -1,7 +1,6 @@
 #include "core/ops/linear.h"
 
 #include "core/base/build.h"
-#include "core/ops/gelu.h"
 #include "core/ops/gemm.h"
 #include "core/tensor/convert.h"
 
@@ -44,9 +43,10 @@ void gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w, const 
   AB_FAIL("[linear_gelu] no kernel for this device in this build");
 }
 
-void gelu_backward(Tensor& dh, const Tensor& dy, const Tensor& h) {
-  if (h.device().is_cpu()) return cpu::gelu_backward(dh, dy, h, GeluForm::kTanh);
-  if constexpr (build::kCuda) return cuda::gelu_backward(dh, dy, h, GeluForm::kTanh);
+void gelu_backward(Tensor& dh, GradSink& db, const Tensor& dy, const Tensor& h, const Param& bias) {
+  const Tensor wide = for_product(bias.value);
+  if (h.device().is_cpu()) return cpu::linear_gelu_backward(dh, db, dy, h, wide);
+  if constexpr (build::kCuda) return cuda::linear_gelu_backward(dh, db, dy, h, wide);
   AB_FAIL("[linear_gelu] no kernel for this device in this build");
 }
 
@@ -111,8 +111,9 @@ Var linear_gelu(const Var& x, Param& w, Param& bias) {
   if (x.tape() == nullptr) return y;
   const auto run = [x, h, &w, &bias](Tape& t, std::span<Tensor> dys) {
     Tensor dh = dys[0].unique() ? dys[0] : dys[0].like("gradient");
-    gelu_backward(dh, dys[0], h);
-    backward(t, dh, x, w, &bias);
+    GradSink db = t.grad(bias);
+    gelu_backward(dh, db, dys[0], h, bias);
+    backward(t, dh, x, w, nullptr);
   };
   return x.tape()->record_many("linear_gelu", {y}, {&w, &bias}, run)[0];
 }

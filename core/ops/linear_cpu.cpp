@@ -48,6 +48,12 @@ void linear_gelu_forward(Tensor& y, Tensor& h, const Tensor& x, const Tensor& w,
   anabranch::gemm(h, x, w, {.transpose_b = true, .bias = &bias, .after = &after});
 }
 
+void linear_gelu_backward(Tensor& dh, GradSink& db, const Tensor& dy, const Tensor& h,
+                          const Tensor& /*bias*/) {
+  gelu_backward(dh, dy, h, GeluForm::kTanh);
+  column_sums(db, dh);
+}
+
 void column_sums(GradSink& db, const Tensor& dy) {
   const int64_t columns = db.out.count();
   if (columns == 0) return;

@@ -1,4 +1,4 @@
-// A bias for each column of a matrix, added to all rows, and GELU of that.
+// A bias for each column of a matrix, added to all rows, or GELU of that.
 #pragma once
 
 #include "core/ops/gelu.cuh"
@@ -11,13 +11,13 @@ inline constexpr int kBiasColumns = 32, kBiasGroups = 8, kBiasRowsEach = 4;
 
 template <class T>
 struct RowBias {
-  T* c;  // [rows, width]
-  T* y;  // with kGelu: receives gelu(c)
+  T* y;        // [rows, width]; may be x
+  const T* x;  // [rows, width]
   const Accumulator<T>* bias;
   int64_t rows, width;
 };
 
-// A thread has kN columns, their bias in registers, of kBiasRowsEach rows. Moves c twice, and y.
+// A thread has kN columns, their bias in registers, of kBiasRowsEach rows. Moves x and y once.
 template <class T, int kN, bool kGelu>
 __global__ void __launch_bounds__(kBiasColumns* kBiasGroups) row_bias_kernel(RowBias<T> k) {
   using A = Accumulator<T>;
@@ -29,39 +29,37 @@ __global__ void __launch_bounds__(kBiasColumns* kBiasGroups) row_bias_kernel(Row
 #pragma unroll
   for (int i = 0; i < kBiasRowsEach; ++i) {
     const int64_t row = first + i * kBiasGroups;
-    if (row < k.rows) all[i] = load<kN>(k.c + row * k.width + column);
+    if (row < k.rows) all[i] = load<kN>(k.x + row * k.width + column);
   }
 #pragma unroll
   for (int i = 0; i < kBiasRowsEach; ++i) {
     const int64_t row = first + i * kBiasGroups;
     if (row >= k.rows) continue;
-    T* at = k.c + row * k.width + column;
-    Pack<T, kN> c = all[i], y;
+    Pack<T, kN> y;
     for (int j = 0; j < kN; ++j) {
-      c.v[j] = narrow<T>(wide(c.v[j]) + bias.v[j]);
-      if constexpr (kGelu) y.v[j] = narrow<T>(gelu_tanh(wide(c.v[j])).value);
+      const A sum = wide(all[i].v[j]) + bias.v[j];
+      y.v[j] = narrow<T>(kGelu ? gelu_tanh(sum).value : sum);
     }
-    store(at, c);
-    if constexpr (kGelu) store(k.y + row * k.width + column, y);
+    store(k.y + row * k.width + column, y);
   }
 }
 
-// c += bias; with kGelu also y = gelu(c).
+// y = x + bias; with kGelu y = gelu(x + bias). y may be x.
 template <bool kGelu>
-void row_bias(Tensor& c, const Tensor& bias, Tensor* y = nullptr) {
-  dispatch(c.dtype(), [&]<class T>() {
+void row_bias(Tensor& y, const Tensor& x, const Tensor& bias) {
+  dispatch(x.dtype(), [&]<class T>() {
     const int64_t width = bias.count();
     if (width == 0) return;
-    const RowBias<T> k{c.device_data<T>(), kGelu ? y->device_data<T>() : nullptr,
-                       bias.device_data<Accumulator<T>>(), c.count() / width, width};
-    const bool packs = width % kPack<T> == 0 && aligned_for_packs(k.c, k.y, k.bias);
+    const RowBias<T> k{y.device_data<T>(), x.device_data<T>(), bias.device_data<Accumulator<T>>(),
+                       x.count() / width, width};
+    const bool packs = width % kPack<T> == 0 && aligned_for_packs(k.y, k.x, k.bias);
     const int64_t columns = kBiasColumns * (packs ? kPack<T> : 1);
     constexpr int64_t kRows = kBiasGroups * kBiasRowsEach;
     const Grid grid{.blocks = dim3(static_cast<unsigned>((k.rows + kRows - 1) / kRows),
                                    static_cast<unsigned>((width + columns - 1) / columns)),
                     .threads = dim3(kBiasColumns, kBiasGroups)};
-    if (packs) return launch<row_bias_kernel<T, kPack<T>, kGelu>>(grid, c.stream(), k);
-    launch<row_bias_kernel<T, 1, kGelu>>(grid, c.stream(), k);
+    if (packs) return launch<row_bias_kernel<T, kPack<T>, kGelu>>(grid, x.stream(), k);
+    launch<row_bias_kernel<T, 1, kGelu>>(grid, x.stream(), k);
   });
 }
 

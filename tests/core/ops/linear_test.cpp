@@ -92,12 +92,14 @@ void expect_near_float64(int64_t N, int64_t M, bool with_gelu, const test::TestD
   const auto compare = [&](DType type, DType bias_type) {
     const Results got = run(type, bias_type, with_gelu, N, M, device);
     const test::Tolerance near = test::op_tolerance(type);
-    // A sum of N terms, each of which went through one rounding.
-    const test::Tolerance sums{near.relative, near.absolute * std::sqrt(static_cast<double>(N))};
+    // Sums of terms each of which went through one rounding: of M, or of N rows.
+    const auto sum_of = [near](int64_t terms) {
+      return test::Tolerance{near.relative, near.absolute * std::sqrt(static_cast<double>(terms))};
+    };
     test::expect_near(got.y, test::values(want.y), near, device.name + " y");
-    test::expect_near(got.dx, test::values(want.dx), near, device.name + " dx");
-    test::expect_near(got.dw, test::values(want.dw), sums, device.name + " dw");
-    test::expect_near(got.db, test::values(want.db), sums, device.name + " db");
+    test::expect_near(got.dx, test::values(want.dx), sum_of(M), device.name + " dx");
+    test::expect_near(got.dw, test::values(want.dw), sum_of(N), device.name + " dw");
+    test::expect_near(got.db, test::values(want.db), sum_of(N), device.name + " db");
   };
   compare(DType::kF32, DType::kF32);
   compare(DType::kBF16, DType::kF32);
