@@ -115,7 +115,7 @@ __device__ __forceinline__ void keep_rows(T* to, const Sum<T> (&sums)[kM][kWidth
         Pack<T, 2> pair;
 #pragma unroll
         for (int e = 0; e < 2; ++e) pair.v[e] = narrow<T>(sums[m][c].x[i + e] * factor[m][slot]);
-        store_shared(to + row * kRowStride<T, kWidth> + c * kTile + places.column(i), pair);
+        store_direct(to + row * kRowStride<T, kWidth> + c * kTile + places.column(i), pair);
       }
     }
   }

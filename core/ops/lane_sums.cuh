@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_lane(A* step, const Pack<A, kN>& x) {
     A* at = step + lane_place<kN, A>(lane_of_warp(), i);
     Pack<A, kPiece> sums = load<kPiece>(at);
     for (int j = 0; j < kPiece; ++j) sums.v[j] += x.v[i + j];
-    store_shared(at, sums);
+    store_direct(at, sums);
   }
 }
 
@@ -48,7 +48,7 @@ __device__ __forceinline__ void put_lane(A* step, const Pack<A, kN>& x) {
   for (int i = 0; i < kN; i += kPiece) {
     Pack<A, kPiece> sums;
     for (int j = 0; j < kPiece; ++j) sums.v[j] = x.v[i + j];
-    store_shared(step + lane_place<kN, A>(lane_of_warp(), i), sums);
+    store_direct(step + lane_place<kN, A>(lane_of_warp(), i), sums);
   }
 }
 

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kRowBlocks<T, kWarps>)
     }
     // Narrower elements lie where others read logits of this sweep, never of a later one.
     if constexpr (sizeof(T) < sizeof(A)) __syncthreads();
-    if (c < k.V) store(dl + c, d);
+    if (c < k.V) store_direct(dl + c, d);
   }
 }
 

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp) branches_kernel(Branches<T, 
     dot = warp_sum(dot);
     if (threadIdx.x % kWarp == 0) k.dg[int64_t{blockIdx.x} * k.rows * k.streams + branch] = dot;
   }
-  store_shared(&sums[warp][lane_column<kN>()], db);
+  store_direct(&sums[warp][lane_column<kN>()], db);
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kStrip; i += kRowWarps * kWarp) {
     const int64_t column = int64_t{blockIdx.x} * kStrip + i;

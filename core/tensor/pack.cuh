@@ -25,8 +25,9 @@ __device__ __forceinline__ Pack<T, kN> load(const T* from) {
   return *reinterpret_cast<const Pack<T, kN>*>(from);
 }
 
+// To shared memory; or to global memory where no register is left for what store() does.
 template <int kN, class T>
-__device__ __forceinline__ void store_shared(T* to, const Pack<T, kN>& pack) {
+__device__ __forceinline__ void store_direct(T* to, const Pack<T, kN>& pack) {
   check_aligned<static_cast<int>(alignof(Pack<T, kN>))>(to);
   *reinterpret_cast<Pack<T, kN>*>(to) = pack;
 }
@@ -36,7 +37,7 @@ __device__ __forceinline__ void store_shared(T* to, const Pack<T, kN>& pack) {
 // cannot see how the address came about.
 template <int kN, class T>
 __device__ __forceinline__ void store(T* to, const Pack<T, kN>& pack) {
-  store_shared(kN > 1 ? opaque_global(to) : to, pack);
+  store_direct(kN > 1 ? opaque_global(to) : to, pack);
 }
 
 // An element in the type that is computed with, exactly.

@@ -49,15 +49,6 @@ TEST(DeviceGroups, TensorsOfTheCpuGoByTheHost) {
   }
 }
 
-// On the thread of each rank that starts it.
-TEST(DeviceGroups, HaveARangeForEachCollective) {
-  watch_ranges(true);
-  run_on_gpus(2, [](Group& g, const TestDevice& on) {
-    g.all_reduce_sum(on.place(exact({8}, DType::kF32, 0))).wait();
-  });
-  EXPECT_EQ(std::ranges::count(watch_ranges(false), "all_reduce_sum"), 2);
-}
-
 TEST(DeviceGroups, CopyWhatCannotBeSummed) {
   run_on_gpus(2, [](Group& g, const TestDevice& on) {
     const auto rank = static_cast<uint8_t>(g.rank());

@@ -1,9 +1,13 @@
 // Ranges as a profiler sees them.
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
 #include "core/base/range.h"
 #include "core/ops/gelu.h"
 #include "tests/cuda_sim/sim.h"
+#include "tests/parallel/comm/gpu_ranks.h"
+#include "tests/parallel/comm/group_checks.h"
 #include "tests/support/op_checks.h"
 
 namespace anabranch {
@@ -32,6 +36,15 @@ TEST(SimRanges, BackwardHasOneForEachOp) {
   cuda_sim::watch_ranges(true);
   tape.backward(y, test::random({2, 3}, 2));
   EXPECT_THAT(cuda_sim::watch_ranges(false), ElementsAre("gelu", "end"));
+}
+
+// On the thread of each rank that starts it.
+TEST(SimRanges, ACollectiveOfGpusHasOne) {
+  cuda_sim::watch_ranges(true);
+  test::run_on_gpus(2, [](Group& g, const test::TestDevice& on) {
+    g.all_reduce_sum(on.place(test::exact({8}, DType::kF32, 0))).wait();
+  });
+  EXPECT_EQ(std::ranges::count(cuda_sim::watch_ranges(false), "all_reduce_sum"), 2);
 }
 
 }  // namespace
