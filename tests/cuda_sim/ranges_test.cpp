@@ -7,8 +7,8 @@
 #include "core/ops/gelu.h"
 #include "tests/cuda_sim/sim.h"
 #include "tests/parallel/comm/gpu_ranks.h"
-#include "tests/parallel/comm/group_checks.h"
 #include "tests/support/op_checks.h"
+#include "tests/support/ranks.h"
 
 namespace anabranch {
 namespace {
