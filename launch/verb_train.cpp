@@ -1,5 +1,7 @@
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "launch/rank_process.h"
 #include "launch/run_display.h"
 #include "launch/stop_signals.h"
+#include "monitoring/disk_sampler.h"
 #include "monitoring/gpu_sampler.h"
 #include "monitoring/server.h"
 #include "runtime/config/number.h"
@@ -26,6 +29,7 @@
 #include "runtime/metrics_sink.h"
 #include "runtime/rank_plan.h"
 #include "runtime/run_data.h"
+#include "runtime/sweep/record.h"
 #include "runtime/trainer.h"
 
 namespace anabranch {
@@ -69,33 +73,52 @@ class Telemetry {
  public:
   Telemetry(const Config& config, const RunDirectory& run, std::vector<std::string> sources,
             int ranks, bool gpus, Log& log)
-      : metrics_(labels(config), std::move(sources), part_counts(config.model),
+      : metrics_(labels(config, run), std::move(sources), part_counts(config.model),
                  config.metrics.label_limit, gpus),
         lines_(run.metrics().string(), [&log](const std::string& w) { log.warn(w); }),
         server_(metrics_, config.metrics.listen, [&log](const std::string& w) { log.warn(w); }),
         sink_(metrics_, lines_) {
     metrics_.set(Metric::kRanks, ranks);
+    metrics_.set(Metric::kSweepRuns, sweep_runs(run));
+    metrics_.set(Metric::kCheckpointEvery, static_cast<double>(config.checkpoint.every_steps));
     if (!server_.serving()) return;
-    targets_.emplace((run.path() / "targets.json").string(), server_.address(), labels(config),
-                     [&log](const std::string& w) { log.warn(w); });
+    disk_.emplace(metrics_, run.path().string());
+    std::error_code seen_when_written;
+    std::filesystem::create_directory(run.discovery().parent_path(), seen_when_written);
+    for (const std::filesystem::path& file : {run.path() / "targets.json", run.discovery()}) {
+      targets_.emplace_back(std::make_unique<TargetsFile>(
+          file.string(), server_.address(), labels(config, run),
+          [&log](const std::string& w) { log.warn(w); }));
+    }
     std::cerr << "metrics at http://" << server_.address() << "/metrics\n";
   }
 
   ReportSink& sink() { return sink_; }
 
  private:
-  static std::vector<std::pair<std::string, std::string>> labels(const Config& config) {
+  static Labels labels(const Config& config, const RunDirectory& run) {
     const char* job = std::getenv("SLURM_JOB_ID");
     return {{"run", config.run.name},
+            {"sweep", run.sweep()},
             {"model", std::string(word_of(config.model.type))},
             {"precision", std::string(word_of(config.train.precision))},
             {"job", job != nullptr ? job : "none"}};
   }
 
+  static double sweep_runs(const RunDirectory& run) {
+    if (run.sweep() == "none") return 0;
+    try {
+      return static_cast<double>(read_record(run.path().parent_path().string()).runs.size());
+    } catch (const Error&) {
+      return std::numeric_limits<double>::quiet_NaN();  // a damaged record is no reason to end
+    }
+  }
+
   Metrics metrics_;
   JsonLines lines_;
   MetricsServer server_;
-  std::optional<TargetsFile> targets_;
+  std::optional<DiskSampler> disk_;
+  std::vector<std::unique_ptr<TargetsFile>> targets_;
   MetricsSink sink_;
 };
 

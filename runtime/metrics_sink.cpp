@@ -180,6 +180,7 @@ void MetricsSink::write_lines(const StepReport& r) {
 
 void MetricsSink::eval(const EvalReport& r) {
   const std::string source = source_of(r);
+  metrics_.add(Metric::kValidationTotal, r.seconds);
   if (r.looks_ahead) {
     metrics_.set(Metric::kValidationLossLookingAhead, r.loss, source);
     lines_.write(JsonLine("eval")
@@ -207,7 +208,9 @@ void MetricsSink::eval(const EvalReport& r) {
 void MetricsSink::save(const SaveReport& r) {
   JsonLine line("save");
   line.add(Metric::kStep, static_cast<double>(r.step));
+  metrics_.add(Metric::kCheckpointPauseTotal, r.stall_seconds);
   if (r.ok) {
+    metrics_.set(Metric::kCheckpointStep, static_cast<double>(r.step));
     metrics_.set(Metric::kCheckpointTime, unix_time());
     metrics_.set(Metric::kCheckpointSeconds, r.write_seconds);
     metrics_.set(Metric::kCheckpointPauseSeconds, r.stall_seconds);

@@ -17,6 +17,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// From the root, without a slash at its end.
+fs::path whole_path(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::absolute(path, ignored).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
 void create(const fs::path& path) {
   std::error_code failure;
   fs::create_directories(path, failure);
@@ -74,6 +81,19 @@ fs::path RunDirectory::log(int rank) const {
   std::string name = std::to_string(rank);
   name.insert(0, name.size() < 4 ? 4 - name.size() : 0, '0');
   return path_ / "log" / ("rank-" + name + ".log");
+}
+
+std::string RunDirectory::sweep() const {
+  const fs::path above = whole_path(path_).parent_path();
+  std::error_code ignored;
+  return fs::exists(above / "sweep.json", ignored) ? above.filename().string() : "none";
+}
+
+fs::path RunDirectory::discovery() const {
+  const fs::path own = whole_path(path_), above = own.parent_path();
+  const std::string run = own.filename().string(), of = sweep();
+  return of == "none" ? above / "targets" / (run + ".json")
+                      : above.parent_path() / "targets" / join(of, ".", run, ".json");
 }
 
 StopKind RunDirectory::take_trigger() const {

@@ -134,9 +134,13 @@ TEST_F(TrainWatch, AHostThatIsNoneIsAWarning) {
 TEST_F(TrainWatch, TheRunIsNamedAfterItsDirectory) {
   const auto job = train("kindly named", 0, {kEndless, "--set=metrics.listen=127.0.0.1:0"});
   ASSERT_TRUE(has_come_to("kindly named", 1)) << job->output();
-  EXPECT_THAT(text_of("kindly named/targets.json"), HasSubstr("\"run\": \"kindly-named\""));
+  const std::string targets = text_of("kindly named/targets.json");
+  EXPECT_THAT(targets, HasSubstr("\"run\": \"kindly-named\""));
+  EXPECT_THAT(targets, HasSubstr("\"sweep\": \"none\""));
+  EXPECT_EQ(text_of("targets/kindly named.json"), targets);
   test::spill(path("kindly named") / "stop", "");
   EXPECT_EQ(finish(*job).exit_code, 130) << job->output();
+  EXPECT_TRUE(std::filesystem::is_empty(path("targets")));
   EXPECT_THAT(job->output(), HasSubstr("run kindly-named in "));
   EXPECT_THAT(job->output(), HasSubstr(": 1 rank, 1000000 steps of 12 sequences, 4 micro-batches"));
 }

@@ -103,6 +103,20 @@ TEST_F(MetricsSinkTest, ALossThatSeesTheFutureIsNoHeadline) {
   EXPECT_EQ(metrics_.value(Metric::kValidationLossLookingAhead, "all"), 2);
 }
 
+TEST_F(MetricsSinkTest, WhatHoldsUpTrainingAddsUp) {
+  sink_.save({.step = 10, .ok = true, .error = "", .stall_seconds = 0.5, .bytes = 100});
+  EXPECT_EQ(metrics_.value(Metric::kCheckpointStep), 10);
+  sink_.save({.step = 20, .ok = false, .error = "full", .stall_seconds = 0.25});
+  EXPECT_EQ(metrics_.value(Metric::kCheckpointStep), 10) << "of the newest that is whole";
+  EXPECT_EQ(metrics_.value(Metric::kCheckpointPauseTotal), 0.75);
+  EXPECT_EQ(metrics_.value(Metric::kCheckpointFailures), 1);
+  EvalReport report{.step = 4, .source = "", .loss = 2, .seconds = 3};
+  sink_.eval(report);
+  report.looks_ahead = true;
+  sink_.eval(report);
+  EXPECT_EQ(metrics_.value(Metric::kValidationTotal), 6);
+}
+
 TEST(PartCounts, FollowTheFamily) {
   ModelConfig model;
   model.layers = 6;

@@ -50,6 +50,18 @@ TEST(RunDirectory, TriggerFilesAreTakenOnce) {
   EXPECT_EQ(run.take_trigger(), StopKind::kNone);
 }
 
+TEST(RunDirectory, KnowsItsSweepAndWherePrometheusLooks) {
+  const test::TempDir dir;
+  const RunDirectory alone(dir / "alone/", true);
+  EXPECT_EQ(alone.sweep(), "none");
+  EXPECT_EQ(alone.discovery(), dir / "targets/alone.json");
+  const RunDirectory run(dir / "sizes/a-s1", true);
+  EXPECT_EQ(run.sweep(), "none") << "the directory above has no record";
+  std::ofstream(dir / "sizes/sweep.json") << "{}";
+  EXPECT_EQ(run.sweep(), "sizes");
+  EXPECT_EQ(run.discovery(), dir / "targets/sizes.a-s1.json");
+}
+
 TEST(StopRequest, KeepsTheStrongest) {
   StopRequest stop;
   stop.raise(StopKind::kInterrupt);
