@@ -86,9 +86,9 @@ class Telemetry {
     std::error_code seen_when_written;
     std::filesystem::create_directory(run.discovery().parent_path(), seen_when_written);
     for (const std::filesystem::path& file : {run.path() / "targets.json", run.discovery()}) {
-      targets_.emplace_back(std::make_unique<TargetsFile>(
-          file.string(), server_.address(), labels(config, run),
-          [&log](const std::string& w) { log.warn(w); }));
+      targets_.emplace_back(
+          std::make_unique<TargetsFile>(file.string(), server_.address(), labels(config, run),
+                                        [&log](const std::string& w) { log.warn(w); }));
     }
     std::cerr << "metrics at http://" << server_.address() << "/metrics\n";
   }
@@ -99,16 +99,16 @@ class Telemetry {
   static Labels labels(const Config& config, const RunDirectory& run) {
     const char* job = std::getenv("SLURM_JOB_ID");
     return {{"run", config.run.name},
-            {"sweep", run.sweep()},
+            {"sweep", run.sweep().empty() ? "none" : run.sweep().filename().string()},
             {"model", std::string(word_of(config.model.type))},
             {"precision", std::string(word_of(config.train.precision))},
             {"job", job != nullptr ? job : "none"}};
   }
 
   static double sweep_runs(const RunDirectory& run) {
-    if (run.sweep() == "none") return 0;
+    if (run.sweep().empty()) return 0;
     try {
-      return static_cast<double>(read_record(run.path().parent_path().string()).runs.size());
+      return static_cast<double>(read_record(run.sweep().string()).runs.size());
     } catch (const Error&) {
       return std::numeric_limits<double>::quiet_NaN();  // a damaged record is no reason to end
     }

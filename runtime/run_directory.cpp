@@ -83,17 +83,18 @@ fs::path RunDirectory::log(int rank) const {
   return path_ / "log" / ("rank-" + name + ".log");
 }
 
-std::string RunDirectory::sweep() const {
-  const fs::path above = whole_path(path_).parent_path();
+fs::path RunDirectory::sweep() const {
+  fs::path above = whole_path(path_).parent_path();
   std::error_code ignored;
-  return fs::exists(above / "sweep.json", ignored) ? above.filename().string() : "none";
+  if (!fs::exists(above / "sweep.json", ignored)) above.clear();
+  return above;
 }
 
 fs::path RunDirectory::discovery() const {
-  const fs::path own = whole_path(path_), above = own.parent_path();
-  const std::string run = own.filename().string(), of = sweep();
-  return of == "none" ? above / "targets" / (run + ".json")
-                      : above.parent_path() / "targets" / join(of, ".", run, ".json");
+  const fs::path own = whole_path(path_), of = sweep();
+  const std::string file = own.filename().string() + ".json";
+  return of.empty() ? own.parent_path() / "targets" / file
+                    : of.parent_path() / "targets" / join(of.filename().string(), ".", file);
 }
 
 StopKind RunDirectory::take_trigger() const {

@@ -27,9 +27,9 @@ class RunDirectory {
 
   [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
 
-  // The sweep that the run is one of: the name of the directory above, if a sweep's record lies
-  // there; else "none".
-  [[nodiscard]] std::string sweep() const;
+  // The directory of the sweep that the run is one of: the one above, if a sweep's record lies
+  // there; else empty.
+  [[nodiscard]] std::filesystem::path sweep() const;
 
   // Where Prometheus looks for this run: targets/RUN.json beside the run directory, or beside that
   // of its sweep targets/SWEEP.RUN.json. It can look into one folder only, not into each run's.
