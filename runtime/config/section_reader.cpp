@@ -128,6 +128,20 @@ void SectionReader::operator()(const char* key, std::vector<int64_t>& field, int
   }
 }
 
+void SectionReader::operator()(const char* key, std::vector<std::string>& field,
+                               const char* /*help*/) {
+  const YamlNode* node = find(key);
+  if (node == nullptr) return;
+  if (node->kind != Kind::kList) return problem(*node, "a list of words", key);
+  field.clear();
+  for (const YamlNode& item : node->items) {
+    if (item.kind != Kind::kScalar || item.value.empty()) {
+      return problem(item, "a list of words", key);
+    }
+    field.push_back(item.value);
+  }
+}
+
 void SectionReader::operator()(const char* key, bool& field, const char* /*help*/) {
   const YamlNode* node = find(key);
   if (node == nullptr) return;

@@ -60,6 +60,7 @@ class SectionReader {
   void operator()(const char* key, double& field, double min, double max, const char* help);
   void operator()(const char* key, std::vector<int64_t>& field, int64_t min, int64_t max,
                   const char* help);
+  void operator()(const char* key, std::vector<std::string>& field, const char* help);
   void operator()(const char* key, bool& field, const char* help);
   void operator()(const char* key, std::string& field, const char* help);
 

@@ -1,5 +1,6 @@
 #include "runtime/sweep/expand.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -138,6 +139,24 @@ void fill_points(Sweep& sweep, const std::vector<SweepDraft>& drafts, const Yaml
   sweep.points = std::move(ordered);
 }
 
+// Every point has the labels and the losses that it is compared by.
+void check_early_stop(const Sweep& sweep, SweepScale scale) {
+  const EarlyStop& rule = *sweep.stop_early;
+  for (const SweepPoint& point : sweep.points) {
+    std::vector<std::string> known{"family"};
+    for (const auto& [key, value] : point.settings) known.push_back(key);
+    for (const std::string& key : rule.per) {
+      if (std::ranges::find(known, key) != known.end()) continue;
+      throw config_error(sweep.path, ": stop_early.per: point ", point.id, " has no ", quote(key),
+                         nearest_or_known(key, known, "", "it has "));
+    }
+    const bool evaluates = point.config.eval.every_steps > 0 || scale == SweepScale::kTiny;
+    if (rule.by == LossKind::kLoss || evaluates) continue;
+    throw config_error(sweep.path, ": stop_early.by is validation_loss, and point ", point.id,
+                       " has none before its end: set eval.every_steps, or by: loss");
+  }
+}
+
 }  // namespace
 
 int64_t width_for_macs(Config config, int64_t vocabulary, double macs) {
@@ -180,6 +199,8 @@ Sweep expand_sweep(const SweepFile& file, const SweepOptions& options) {
       sweep.runs.push_back({join(point.id, "-s", seed), p, seed});
     }
   }
+  sweep.stop_early = file.stop_early;
+  if (sweep.stop_early) check_early_stop(sweep, options.scale);
   return sweep;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct Sweep {
   int64_t vocabulary = 0;
   std::vector<SweepPoint> points;
   std::vector<SweepRun> runs;  // a point's runs side by side, points in the order of the file
+  std::optional<EarlyStop> stop_early;
 };
 
 // Expands a sweep. Ids follow from the values of a point alone, not from its place in the file.

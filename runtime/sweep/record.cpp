@@ -54,6 +54,26 @@ RecordedPoint point_of(const Json& entry) {
   return point;
 }
 
+Json json_of(const EarlyStop& rule) {
+  Json entry = {{"by", word_of(rule.by)}, {"margin", rule.margin}, {"keep", rule.keep}};
+  entry["after_fraction"] = rule.after_fraction;
+  entry["after_tokens"] = rule.after_tokens;
+  entry["per"] = rule.per;
+  return entry;
+}
+
+EarlyStop early_stop_of(const Json& entry) {
+  EarlyStop rule;
+  rule.by =
+      entry.at("by") == word_of(LossKind::kLoss) ? LossKind::kLoss : LossKind::kValidationLoss;
+  entry.at("margin").get_to(rule.margin);
+  entry.at("keep").get_to(rule.keep);
+  entry.at("after_fraction").get_to(rule.after_fraction);
+  entry.at("after_tokens").get_to(rule.after_tokens);
+  entry.at("per").get_to(rule.per);
+  return rule;
+}
+
 SweepRecord record_from(const Json& document) {
   SweepRecord record;
   document.at("sweep").get_to(record.name);
@@ -62,6 +82,9 @@ SweepRecord record_from(const Json& document) {
   record.scale = document.at("scale") == "tiny" ? SweepScale::kTiny : SweepScale::kFull;
   document.at("sets").get_to(record.sets);
   document.at("vocabulary").get_to(record.vocabulary);
+  if (document.contains("stop_early")) {
+    record.stop_early = early_stop_of(document.at("stop_early"));
+  }
   for (const Json& entry : document.at("points")) {
     for (const Json& run : entry.at("runs")) {
       record.runs.push_back({run.at("id"), record.points.size(), run.at("seed")});
@@ -74,6 +97,7 @@ SweepRecord record_from(const Json& document) {
 }  // namespace
 
 std::string RecordedPoint::setting(const std::string& key) const {
+  if (key == "family") return family;
   for (const auto& [name, value] : settings) {
     if (name == key) return value;
   }
@@ -88,7 +112,8 @@ SweepRecord record_of(const Sweep& sweep, const SweepOptions& options) {
                      .sets = options.sets,
                      .vocabulary = sweep.vocabulary,
                      .points = {},
-                     .runs = sweep.runs};
+                     .runs = sweep.runs,
+                     .stop_early = sweep.stop_early};
   for (const SweepPoint& point : sweep.points) {
     const ModelConfig& model = point.config.model;
     record.points.push_back({.id = point.id,
@@ -113,6 +138,7 @@ std::string record_json(const SweepRecord& record) {
       {"base", record.base},    {"scale", record.scale == SweepScale::kTiny ? "tiny" : "full"},
       {"sets", record.sets},    {"vocabulary", record.vocabulary},
       {"points", Json::array()}};
+  if (record.stop_early) document["stop_early"] = json_of(*record.stop_early);
   for (size_t p = 0; p < record.points.size(); ++p) {
     Json entry = json_of(record.points[p]);
     entry["runs"] = Json::array();

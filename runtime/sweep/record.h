@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ struct RecordedPoint {
   ModelCost cost;
   int64_t steps = 0, batch_tokens = 0;  // of a run
 
-  // The value of a label or key; empty: the file gives the point none.
+  // The value of a label or key, or the family; empty: the file gives the point none.
   [[nodiscard]] std::string setting(const std::string& key) const;
 
   [[nodiscard]] int64_t tokens() const { return steps * batch_tokens; }
@@ -31,6 +32,7 @@ struct SweepRecord {
   int64_t vocabulary = 0;
   std::vector<RecordedPoint> points;
   std::vector<SweepRun> runs;
+  std::optional<EarlyStop> stop_early;
 };
 
 // Throws Error (config) if a point's batch does not divide among one rank.

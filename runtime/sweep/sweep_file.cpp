@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 
 const Words kShared{"set", "zip", "grid", "list"};
 const Words kOfGroup{"family", "name", "match_macs", "skip", "when"};
-const Words kOfFile{"base", "vocabulary", "seeds", "groups"};
+const Words kOfFile{"base", "vocabulary", "seeds", "groups", "stop_early"};
 
 bool holds(const Words& words, const std::string& word) {
   return std::ranges::find(words, word) != words.end();
@@ -231,6 +231,32 @@ void read_groups(SweepFile& file, const YamlNode& root) {
   }
 }
 
+// A map of the file that has a fixed set of keys.
+template <class S>
+S section(const YamlNode& map, const std::string& name) {
+  require(map, name, map.kind == Kind::kMap && !map.items.empty(), "a map of keys to values");
+  S section;
+  std::vector<std::string> problems;
+  const SectionReader::Hint no_hint;
+  SectionReader reader(map, name + ".", problems, no_hint);
+  section.visit(reader);
+  reader.finish();
+  refuse(problems);
+  return section;
+}
+
+EarlyStop early_stop(const YamlNode& map) {
+  EarlyStop rule = section<EarlyStop>(map, "stop_early");
+  if ((rule.after_fraction > 0) == (rule.after_tokens > 0)) {
+    throw config_error(map.where, ": stop_early needs either after_fraction or after_tokens, from ",
+                       "where on points are compared");
+  }
+  if (rule.keep == 0 || rule.keep == 1) {
+    throw config_error(map.where, ": stop_early.keep is ", rule.keep, ", must lie between 0 and 1");
+  }
+  return rule;
+}
+
 }  // namespace
 
 std::string setting_text(const YamlNode& value) {
@@ -264,6 +290,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& path) {
     throw config_error(path, ": vocabulary is not set: give the size to count parameters for");
   }
   file.vocabulary = whole(*vocabulary, "vocabulary", 1);
+  if (const YamlNode* stop = root.find("stop_early")) file.stop_early = early_stop(*stop);
   const YamlNode* seeds = root.find("seeds");
   if (seeds == nullptr) return file;
   std::set<int64_t> seen;

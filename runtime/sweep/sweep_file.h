@@ -14,15 +14,18 @@
 //       list: [{n: 2}, {n: 4}]                    written out
 //       when: [{size: s}]
 //       match_macs: "{size}-n{n}"
+//   stop_early: {after_fraction: 0.2, margin: 0.1, per: [size]}   sweep_rules.h
 //
 // A key with a dot is a configuration's; one without is a label, for names and conditions alone.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/config/yaml.h"
+#include "runtime/sweep/sweep_rules.h"
 
 namespace anabranch {
 
@@ -59,6 +62,7 @@ struct SweepFile {
   int64_t vocabulary = 0;
   std::vector<int64_t> seeds;  // empty: the base's own
   std::vector<SweepGroup> groups;
+  std::optional<EarlyStop> stop_early;
 };
 
 // Reads a sweep file, strictly: whether its configuration keys exist shows when it is expanded.

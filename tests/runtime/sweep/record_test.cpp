@@ -13,13 +13,15 @@ namespace {
 
 TEST(SweepRecord, ReadsAsItWasWritten) {
   const SweepOptions options{.scale = SweepScale::kTiny, .sets = {"data.path=\"a b\""}};
-  const SweepRecord written = record_of(test::tree_sweep("cmollm", options), options);
+  SweepRecord written = record_of(test::tree_sweep("cmollm", options), options);
+  written.stop_early = EarlyStop{LossKind::kLoss, 0, 7, 0.25, 0.75, {"size", "family"}};
   const test::TempDir dir;
   std::ofstream(dir / "sweep.json") << record_json(written);
   const SweepRecord read = read_record(dir.path().string());
   EXPECT_EQ(record_json(read), record_json(written));
   EXPECT_EQ(read.name, "cmollm-tiny");
   EXPECT_EQ(read.scale, SweepScale::kTiny);
+  EXPECT_EQ(read.stop_early, written.stop_early);
   EXPECT_EQ(read.sets, options.sets);
   EXPECT_EQ(read.points.size(), 141U);
   EXPECT_EQ(read.runs.size(), 423U);

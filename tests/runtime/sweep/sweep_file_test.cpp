@@ -184,6 +184,37 @@ TEST_F(SweepFiles, MatchingRefusesWhatItCannotMatch) {
       HasSubstr("s.yaml:9: model.ffn_width follows from match_macs"));
 }
 
+TEST_F(SweepFiles, EarlyStopsAreRead) {
+  const std::string grid = "set: {eval.every_steps: 1}\ngrid: {size: [a, b]}\n";
+  const Sweep sweep =
+      expand(grid + "stop_early: {after_fraction: 0.2, margin: 0.3, per: [size]}\n");
+  EXPECT_EQ(sweep.stop_early, (EarlyStop{LossKind::kValidationLoss, 0.2, 0, 0.3, 0.5, {"size"}}));
+  EXPECT_EQ(expand(grid).stop_early, std::nullopt);
+  EXPECT_EQ(expand("stop_early: {by: loss, after_tokens: 9}\n").stop_early,
+            (EarlyStop{LossKind::kLoss, 0, 9, 0.1, 0.5, {}}));
+}
+
+TEST_F(SweepFiles, EarlyStopsThatSayNothingAreRefused) {
+  EXPECT_EQ(refusal("stop_early: {after: 3}\n"),
+            "s.yaml:3: unknown key stop_early.after; nearest is stop_early.after_fraction");
+  EXPECT_EQ(refusal("stop_early: {after_fraction: 2}\n"),
+            "s.yaml:3: stop_early.after_fraction is \"2\", must be a number from 0 to 1");
+  EXPECT_THAT(refusal("stop_early: {margin: 1}\n"),
+              HasSubstr("s.yaml:3: stop_early needs either after_fraction or after_tokens"));
+  EXPECT_THAT(refusal("stop_early: {after_fraction: 0.5, after_tokens: 3}\n"),
+              HasSubstr("either after_fraction or after_tokens"));
+  EXPECT_EQ(refusal("stop_early: {after_fraction: 0.5, keep: 1}\n"),
+            "s.yaml:3: stop_early.keep is 1, must lie between 0 and 1");
+  EXPECT_EQ(
+      refusal("grid: {size: [a]}\nstop_early: {by: loss, after_tokens: 3, per: [family, sise]}\n"),
+      "s.yaml: stop_early.per: point s-a has no \"sise\"; nearest is size");
+  EXPECT_EQ(refusal("set: {eval.every_steps: 0}\nstop_early: {after_tokens: 3}\n"),
+            "s.yaml: stop_early.by is validation_loss, and point s has none before its end: set "
+            "eval.every_steps, or by: loss");
+  EXPECT_EQ(refusal("stop_early: {after_tokens: 3, per: size}\n"),
+            "s.yaml:3: stop_early.per is \"size\", must be a list of words");
+}
+
 TEST_F(SweepFiles, RunsAreWrittenAsConfigurationsThatReadBack) {
   const Sweep sweep = expand("seeds: [7, 8]\ngrid: {model.layers: [2, 3]}\n");
   const std::string out = (dir_ / "out").string();
