@@ -17,12 +17,15 @@
 
 namespace anabranch {
 
+void add_sweep_plan(CLI::App& verb);  // verb_sweep_plan.cpp
+
 namespace {
 
 struct ExpandWish {
   std::string file, out;
   SweepOptions options;
   bool json = false;
+  bool unchosen = false;
 };
 
 // The table is for the sweep's vocabulary; the runs will take their data's.
@@ -70,6 +73,9 @@ void print_table(const Sweep& sweep) {
 void expand(const ExpandWish& wish) {
   const Sweep sweep = expand_sweep(load_sweep(wish.file), wish.options);
   warn_of_data(sweep);
+  for (const std::string& line : sweep.chosen) std::cerr << "anabranch: " << line << "\n";
+  if (!sweep.unchosen.empty()) std::cerr << "anabranch: warning: " << sweep.unchosen << "\n";
+  if (!wish.out.empty() && !wish.unchosen) require_chosen(sweep);
   if (!wish.out.empty()) write_runs(sweep, wish.out, build_lines());
   if (wish.json) {
     std::cout << record_json(record_of(sweep, wish.options));
@@ -99,7 +105,9 @@ void add_sweep(CLI::App& app) {
   const auto vocabulary = [wish](int64_t size) { wish->options.vocabulary = size; };
   add_whole(*sub, "--vocab", {1, 1 << 24}, "", vocabulary, "to count for, instead of the file's");
   sub->add_flag("--json", wish->json, "machine-readable");
+  sub->add_flag("--unchosen", wish->unchosen, "write them though a pilot of `choose` is not done");
   sub->callback([wish] { run_alone([&] { expand(*wish); }); });
+  add_sweep_plan(*verb);
 }
 
 }  // namespace anabranch

@@ -17,10 +17,15 @@ double or_else(double value, double otherwise) { return value > 0 ? value : othe
 
 }  // namespace
 
+Schedule schedule_of(const Config& config) {
+  const OptimConfig& optim = config.optim;
+  return {optim.schedule, optim.min_lr_ratio, optim.warmup_steps, planned_steps(config.train),
+          optim.warmdown};
+}
+
 Rates::Rates(const Config& config)
     : optim_(config.optim),
-      schedule_{optim_.schedule, optim_.min_lr_ratio, optim_.warmup_steps,
-                planned_steps(config.train), optim_.warmdown},
+      schedule_(schedule_of(config)),
       by_width_(optim_.scale_by_width ? std::sqrt(kWidth / static_cast<double>(config.model.width))
                                       : 1),
       by_batch_(optim_.scale_by_batch

@@ -16,6 +16,9 @@ struct Rate {
   bool frozen = false;  // neither the parameter nor its moments move
 };
 
+// The shape of a run's rates over its planned steps.
+Schedule schedule_of(const Config& config);
+
 // The rates of a run. With m = sqrt(768 / width) if scale_by_width, b = sqrt(batch / 2^19) if
 // scale_by_batch and s(t) the schedule, a parameter's lr is b s(t) times
 //

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -9,7 +10,9 @@
 #include "parallel/topology.h"
 #include "runtime/checkpoint/late_files.h"
 #include "runtime/checkpoint/reader.h"
+#include "runtime/config/number.h"
 #include "runtime/config/validate_deterministic.h"
+#include "runtime/rates.h"
 
 namespace anabranch {
 namespace {
@@ -67,6 +70,18 @@ void tell_changes(const std::string& before, const std::string& after, const Tel
   }
 }
 
+// A run that is given another length goes on by the schedule of that length. Where its steps so far
+// followed another one, it is not what a run of this length from the start would be.
+void tell_schedule(const Config& saved, const Config& config, int64_t step, const Tell& tell) {
+  const Schedule before = schedule_of(saved), now = schedule_of(config);
+  if (step == 0 || before.total_steps == 0 || now.begins_as(before, step)) return;
+  const auto percent = [](double share) { return join(std::lround(100 * share), "%"); };
+  tell(join("the learning rate was planned for ", counted(before.total_steps, "step"),
+            " and now is for ", now.total_steps, ": it goes on from step ", step, " at ",
+            percent(now(step)), " of its peak, after ", percent(before(step - 1)), "; a run of ",
+            now.total_steps, " from the start would have had ", percent(now(step - 1))));
+}
+
 void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell) {
   std::string before = fact(manifest.facts, "config");
   const std::string after = fact(wish.facts, "config");
@@ -76,6 +91,7 @@ void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell)
     const auto was = word_of(saved.model.type), is = word_of(wish.config.model.type);
     if (was != is) check_model_key("type", std::string(was), std::string(is));
     any_ranks = is_of_any_layout(saved) && is_of_any_layout(wish.config);
+    tell_schedule(saved, wish.config, manifest.step, tell);
     before = dump_config(saved);  // with keys that are newer than the checkpoint
   }
   for (const char* name : {"ranks", "threads", "build", "device"}) {

@@ -45,6 +45,14 @@ struct Schedule {
     }
     return 1;
   }
+
+  // Whether all steps before `step` have the same shares in both.
+  [[nodiscard]] bool begins_as(const Schedule& other, int64_t step) const {
+    for (int64_t s = 0; s < step; ++s) {
+      if ((*this)(s) != other(s)) return false;
+    }
+    return true;
+  }
 };
 
 }  // namespace anabranch

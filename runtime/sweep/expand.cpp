@@ -10,6 +10,7 @@
 #include "runtime/config/section_reader.h"
 #include "runtime/config/validate.h"
 #include "runtime/models/registry.h"
+#include "runtime/sweep/apply_choice.h"
 #include "runtime/sweep/sweep_points.h"
 #include "runtime/sweep/tiny.h"
 
@@ -191,6 +192,7 @@ Sweep expand_sweep(const SweepFile& file, const SweepOptions& options) {
     for (SweepDraft& draft : draft_points(group)) drafts.push_back(std::move(draft));
   }
   check_ids(drafts);
+  for (const ChooseRule& rule : file.choose) apply_choice(rule, options, drafts, sweep);
   fill_points(sweep, drafts, parse_yaml(read_config_file(file.base), file.base), options);
   for (size_t p = 0; p < sweep.points.size(); ++p) {
     const SweepPoint& point = sweep.points[p];
@@ -202,6 +204,12 @@ Sweep expand_sweep(const SweepFile& file, const SweepOptions& options) {
   sweep.stop_early = file.stop_early;
   if (sweep.stop_early) check_early_stop(sweep, options.scale);
   return sweep;
+}
+
+void require_chosen(const Sweep& sweep) {
+  if (sweep.unchosen.empty()) return;
+  throw config_error(sweep.unchosen, "\nor give --unchosen, to train with what ", sweep.base,
+                     " has");
 }
 
 Config run_config(const Sweep& sweep, const SweepRun& run) {

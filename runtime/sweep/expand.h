@@ -19,6 +19,7 @@ struct SweepOptions {
   SweepScale scale = SweepScale::kFull;
   int64_t vocabulary = 0;              // to count for; 0: the file's
   std::vector<std::string> sets = {};  // "a.b=c", over every point
+  std::string runs = "runs";           // the folder in which pilots have theirs
 };
 
 // A configuration without its seed.
@@ -45,10 +46,16 @@ struct Sweep {
   std::vector<SweepPoint> points;
   std::vector<SweepRun> runs;  // a point's runs side by side, points in the order of the file
   std::optional<EarlyStop> stop_early;
+  std::vector<std::string> chosen;  // what `choose` came to, a sentence each
+  // Why values stand as the base has them, for their pilots are not done; empty: none does.
+  std::string unchosen;
 };
 
 // Expands a sweep. Ids follow from the values of a point alone, not from its place in the file.
 // Nothing is allocated for parameters.
+//
+// Keys of `choose` get the values that their pilots' directories say, after those of the file and
+// before those of the command line; while a pilot is not done, the base's stand.
 //
 // Throws Error (config): a point that `train` would refuse, by its id and with the line; two points
 // of one id; a rule that matches nothing; a group left with no points; a name that no key has; a
@@ -57,6 +64,9 @@ Sweep expand_sweep(const SweepFile& file, const SweepOptions& options = {});
 
 // The whole configuration of a run, in the folder runs/<sweep>/<id>.
 Config run_config(const Sweep& sweep, const SweepRun& run);
+
+// Throws Error (config) if values are still to be chosen: before runs are made of it.
+void require_chosen(const Sweep& sweep);
 
 // Writes <id>.yaml of each run, a configuration in full, to a folder, which is made if need be.
 //

@@ -11,6 +11,9 @@
 
 namespace anabranch {
 
+// The file of a run's directory that says that this rule has ended it.
+inline constexpr const char* kStoppedEarly = "stopped.json";
+
 // What is known of a run.
 struct RunSoFar {
   RunSeries series;      // empty: it has not started

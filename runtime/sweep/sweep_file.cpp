@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 
 const Words kShared{"set", "zip", "grid", "list"};
 const Words kOfGroup{"family", "name", "match_macs", "skip", "when"};
-const Words kOfFile{"base", "vocabulary", "seeds", "groups", "stop_early"};
+const Words kOfFile{"base", "vocabulary", "seeds", "groups", "stop_early", "choose"};
 
 bool holds(const Words& words, const std::string& word) {
   return std::ranges::find(words, word) != words.end();
@@ -257,6 +257,26 @@ EarlyStop early_stop(const YamlNode& map) {
   return rule;
 }
 
+std::vector<ChooseRule> choose_rules(const YamlNode& list, const std::filesystem::path& folder) {
+  std::vector<ChooseRule> rules;
+  for (const YamlNode& map : values(list, "choose")) {
+    ChooseRule rule = section<ChooseRule>(map, "choose");
+    rule.where = map.where;
+    if (!is_config_key(rule.key)) {
+      throw config_error(map.where, ": choose.key is ", quote(rule.key),
+                         ", must be a configuration's key, as section.key");
+    }
+    if (rule.from.empty()) throw config_error(map.where, ": choose.from is not set: the pilot");
+    rule.from = (folder / rule.from).lexically_normal().string();
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(rule.from, ignored)) {
+      throw config_error(map.where, ": choose.from ", rule.from, " is not a file");
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
 }  // namespace
 
 std::string setting_text(const YamlNode& value) {
@@ -291,6 +311,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& path) {
   }
   file.vocabulary = whole(*vocabulary, "vocabulary", 1);
   if (const YamlNode* stop = root.find("stop_early")) file.stop_early = early_stop(*stop);
+  if (const YamlNode* list = root.find("choose")) file.choose = choose_rules(*list, folder);
   const YamlNode* seeds = root.find("seeds");
   if (seeds == nullptr) return file;
   std::set<int64_t> seen;

@@ -15,6 +15,7 @@
 //       when: [{size: s}]
 //       match_macs: "{size}-n{n}"
 //   stop_early: {after_fraction: 0.2, margin: 0.1, per: [size]}   sweep_rules.h
+//   choose: [{key: optim.lr, from: pilot.yaml, per: [size]}]
 //
 // A key with a dot is a configuration's; one without is a label, for names and conditions alone.
 #pragma once
@@ -63,6 +64,7 @@ struct SweepFile {
   std::vector<int64_t> seeds;  // empty: the base's own
   std::vector<SweepGroup> groups;
   std::optional<EarlyStop> stop_early;
+  std::vector<ChooseRule> choose;
 };
 
 // Reads a sweep file, strictly: whether its configuration keys exist shows when it is expanded.

@@ -40,4 +40,19 @@ struct EarlyStop {
   bool operator==(const EarlyStop&) const = default;
 };
 
+// A key whose value a pilot sweep has measured: runtime/sweep/choose.h has the rule.
+struct ChooseRule {
+  std::string where;  // in the file
+  std::string key, from;
+  std::vector<std::string> per;  // labels that the value may depend on; empty: one for all points
+  LossKind by = LossKind::kValidationLoss;
+
+  void visit(auto&& f) {
+    f("key", key, "the configuration's key that is chosen");
+    f("from", from, "the pilot's sweep file, by its path from this one");
+    f("per", per, "labels and keys for whose values it is chosen apart");
+    f("by", by, "the loss that is compared");
+  }
+};
+
 }  // namespace anabranch

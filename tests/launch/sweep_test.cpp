@@ -65,6 +65,46 @@ TEST_F(SweepVerb, BadFilesEnd78WithTheirLine) {
   EXPECT_EQ(run("sweep expand s.yaml --scale small").exit_code, 64);
 }
 
+TEST_F(SweepVerb, DoesNotWriteWhatAPilotIsStillToChoose) {
+  write("c.yaml",
+        "base: base.yaml\nvocabulary: 300\nchoose: [{key: optim.lr, from: s.yaml}]\n"
+        "grid: {model.layers: [2, 3]}\n");
+  const ProgramResult table = run("sweep expand c.yaml");
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.err, HasSubstr("c.yaml:3: optim.lr is still what base.yaml has: the pilot "
+                                   "s.yaml has not been run (runs/s has no sweep.json)"));
+  const ProgramResult refused = run("sweep expand c.yaml --out out");
+  EXPECT_EQ(refused.exit_code, 78);
+  EXPECT_THAT(refused.err, HasSubstr("or give --unchosen"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
+  EXPECT_EQ(run("sweep expand c.yaml --out out --unchosen").exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "out/c-layers3.yaml"));
+}
+
+TEST_F(SweepVerb, PlansBeforeAnythingIsSubmitted) {
+  const std::string machine =
+      std::string(" --machine ") + AB_SOURCE_DIR + "/configs/machines/h200.yaml";
+  const ProgramResult text = run("sweep plan s.yaml --nodes 2 --ranks-per-node 8" + machine);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("\nc-streams4"));
+  EXPECT_THAT(text.out, HasSubstr("s: 8 runs of 4 points on 2 nodes of 8 ranks, h200\n"));
+  EXPECT_THAT(text.out, HasSubstr("of the cluster's; started now, done on "));
+  const auto plan = nlohmann::json::parse(
+      run("sweep plan s.yaml --json --ranks 4 --nodes 1 --ranks-per-node 8" + machine).out);
+  EXPECT_EQ(plan["points"][3]["id"], "w4");
+  EXPECT_EQ(plan["points"][3]["runs_a_node"], 2);
+  EXPECT_EQ(plan["schedule"].size(), 8U);
+  EXPECT_EQ(plan["schedule"][0]["start_hours"], 0);
+  double hours = 0;
+  for (const auto& point : plan["points"]) hours += 2 * point["rank_hours"].get<double>();
+  EXPECT_DOUBLE_EQ(plan["rank_hours"].get<double>(), hours);
+  EXPECT_EQ(run("sweep plan s.yaml --ranks 3 --ranks-per-node 8" + machine).exit_code, 78);
+  const ProgramResult large =
+      run("sweep plan s.yaml --set model.width=76800 --set model.heads=300" + machine);
+  EXPECT_EQ(large.exit_code, 78);
+  EXPECT_THAT(large.out, HasSubstr("does not fit 1 rank: "));
+}
+
 TEST_F(SweepVerb, TrainTakesWhatItWrites) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + " of a text\n\n";

@@ -113,6 +113,70 @@ TEST(Epochs, MoreOfThemAreToldWhenResumed) {
   EXPECT_EQ(more.steps[0].back().step, config.train.steps);
 }
 
+std::vector<std::string> told_of_rates(const Training& run) {
+  std::vector<std::string> lines;
+  for (const std::string& event : run.events) {
+    if (event.find("learning rate") != std::string::npos) lines.push_back(event);
+  }
+  return lines;
+}
+
+// The steps of a run that was done, and then given a greater length.
+TEST(Extension, OfAConstantRateIsTheLongRun) {
+  const TrainingFolder folder;
+  const auto config = [&](const char* run, int64_t steps) {
+    Config c = folder.config(run, steps);
+    c.optim.schedule = ScheduleForm::kConstant;
+    return c;
+  };
+  run_training(config("run", 4));
+  const Training more = run_training(config("run", 7));
+  EXPECT_THAT(told_of_rates(more), testing::IsEmpty());
+  const std::vector<double> whole = run_training(config("whole", 7)).losses();
+  EXPECT_EQ(more.losses(), std::vector<double>(whole.begin() + 4, whole.end()));
+}
+
+// A warm-down that has not begun yet is put off.
+TEST(Extension, BeforeTheWarmDownIsTheLongRun) {
+  const TrainingFolder folder;
+  const auto config = [&](const char* run, int64_t steps) {
+    Config c = folder.config(run, steps);
+    c.optim.schedule = ScheduleForm::kLinear;
+    c.optim.warmdown = 0.5;
+    return c;
+  };
+  const auto stop = [](int, int64_t step, StopRequest& request) {
+    if (step == 3) request.raise(StopKind::kRequeue);
+  };
+  run_training(config("run", 8), {.after_step = stop});
+  const Training more = run_training(config("run", 10));
+  ASSERT_EQ(more.steps[0].front().step, 5);
+  EXPECT_THAT(told_of_rates(more), testing::IsEmpty());
+  const std::vector<double> whole = run_training(config("whole", 10)).losses();
+  EXPECT_EQ(more.losses(), std::vector<double>(whole.begin() + 4, whole.end()));
+}
+
+TEST(Extension, OfARateThatHasFallenSaysWhereItGoesOn) {
+  const TrainingFolder folder;
+  const auto config = [&](int64_t steps) {
+    Config c = folder.config("run", steps);
+    c.optim.schedule = ScheduleForm::kLinear;
+    c.optim.warmup_steps = 0;
+    c.optim.warmdown = 0.5;
+    c.optim.min_lr_ratio = 0;
+    return c;
+  };
+  run_training(config(4));  // shares 1, 1, 1, 1/2
+  const Training more = run_training(config(10));
+  EXPECT_THAT(
+      told_of_rates(more),
+      testing::ElementsAre("resume: the learning rate was planned for 4 steps and now is for "
+                           "10: it goes on from step 4 at 100% of its peak, after 50%; a run "
+                           "of 10 from the start would have had 100%"));
+  EXPECT_EQ(more.steps[0][0].learning_rate, config(10).optim.lr);
+  EXPECT_EQ(more.steps[0].back().step, 10);
+}
+
 // The steps after which the marks are reached, by the rule: the words of the samples so far.
 std::map<std::string, int64_t> expected_marks(const Config& config) {
   const Dataset dataset = Dataset::open(config.data.path);
