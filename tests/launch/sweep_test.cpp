@@ -90,7 +90,9 @@ TEST_F(SweepVerb, PlansBeforeAnythingIsSubmitted) {
   EXPECT_THAT(text.out, HasSubstr("s: 8 runs of 4 points on 2 nodes of 8 ranks, h200\n"));
   EXPECT_THAT(text.out, HasSubstr("of the cluster's; started now, done on "));
   const auto plan = nlohmann::json::parse(
-      run("sweep plan s.yaml --json --ranks 4 --nodes 1 --ranks-per-node 8" + machine).out);
+      run("sweep plan s.yaml --json --ranks 4 --ranks-per-node 8 --set train.batch_tokens=8192" +
+          machine)
+          .out);
   EXPECT_EQ(plan["points"][3]["id"], "w4");
   EXPECT_EQ(plan["points"][3]["runs_a_node"], 2);
   EXPECT_EQ(plan["schedule"].size(), 8U);
