@@ -30,7 +30,7 @@ struct Candidate {
 using Candidates = std::map<double, Candidate>;
 
 std::string setting_of(const RecordedPoint& point, const std::string& key, const ChooseRule& rule) {
-  const std::string value = point.setting(key);
+  std::string value = point.setting(key);
   if (!value.empty()) return value;
   throw config_error(rule.where, ": point ", point.id, " of the pilot ", rule.from, " has no ",
                      quote(key));

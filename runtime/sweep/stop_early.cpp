@@ -100,7 +100,7 @@ class Judge {
   // Infinite where it is not finite. None: no run has got there.
   [[nodiscard]] std::optional<double> loss(size_t point, int64_t tokens) const {
     double sum = 0;
-    int count = 0;
+    double count = 0;
     for (const size_t r : points_[point].runs) {
       if (reached_[r] < tokens) continue;
       const auto value =

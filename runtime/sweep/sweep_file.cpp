@@ -224,9 +224,10 @@ void read_groups(SweepFile& file, const YamlNode& root) {
   for (const YamlNode& map : values(*groups, "groups")) {
     require(map, "an entry of groups", map.kind == Kind::kMap, "a map");
     check_keys(map, joined(kOfGroup, kShared));
-    if (map.find("family") == nullptr)
+    if (map.find("family") == nullptr) {
       throw config_error(map.where,
                          ": a group has no family: give the row of the table that it is");
+    }
     file.groups.push_back(group_of(map, shared));
   }
 }
