@@ -106,7 +106,8 @@ class Judge {
       const auto value =
           loss_at(runs_[r].series, rule_.by, record_.points[point].batch_tokens, tokens);
       if (!value) continue;
-      sum += std::isfinite(*value) ? *value : std::numeric_limits<double>::infinity();
+      if (!std::isfinite(*value)) return std::numeric_limits<double>::infinity();
+      sum += *value;
       ++count;
     }
     if (count == 0) return {};

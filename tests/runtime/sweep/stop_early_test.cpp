@@ -13,7 +13,6 @@ namespace anabranch {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int64_t kBatch = 10, kSteps = 100;
@@ -68,7 +67,7 @@ TEST_F(EarlyStops, APointEndsIfEnoughOthersAreBetterByTheMargin) {
   add("b", 3.05, 30);
   add("c", 3.14, 30);  // 0.09 above the second best
   add("d", 3.16, 30);
-  EXPECT_THAT(stopped(), ElementsAre(6, 7));
+  ASSERT_THAT(stopped(), ElementsAre(6, 7));
   const StopVerdict verdict = runs_to_stop(rule_, record_, runs_)[0];
   EXPECT_EQ(verdict.tokens, 300);
   EXPECT_NEAR(verdict.loss, 3.23, 1e-9);
@@ -89,7 +88,7 @@ TEST_F(EarlyStops, ComparesAtEqualTokens) {
   add("b", 3.05, 30);
   add("c", 3.3, 100);  // further, and by now lower than the others were at 300 tokens
   add("d", 2.0, 10);   // before `after`
-  EXPECT_THAT(stopped(), ElementsAre(4, 5));
+  ASSERT_THAT(stopped(), ElementsAre(4, 5));
   EXPECT_EQ(runs_to_stop(rule_, record_, runs_)[0].tokens, 300);
   rule_ = {.after_tokens = 310, .margin = 0.1, .per = {}};
   EXPECT_THAT(stopped(), IsEmpty());
@@ -154,7 +153,7 @@ TEST_F(EarlyStops, NeverMoreThanTheirShareEnd) {
   add("d", 3.0, 30);
   EXPECT_THAT(stopped(), ElementsAre(2, 3, 4, 5));
   runs_[6].over = runs_[6].stopped = true;  // d was ended, by what is now known no longer bad
-  EXPECT_THAT(stopped(), ElementsAre(4, 5, 7));
+  ASSERT_THAT(stopped(), ElementsAre(4, 5, 7));
   EXPECT_EQ(runs_to_stop(rule_, record_, runs_)[2].why, "another run of its point was ended");
   runs_[4].over = runs_[4].stopped = true;
   runs_[5].over = runs_[5].stopped = true;

@@ -16,7 +16,6 @@
 namespace anabranch {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class SweepPlans : public testing::Test {
