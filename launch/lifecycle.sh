@@ -5,10 +5,10 @@
 # Two lines for each attempt go to RUN/attempts.jsonl, the second only if the launching shell lives to write it:
 #
 #   {"event":"begin","job":"12","attempt":2,"time":"...","hosts":"n[1-2]","ranks":2,"step":30}
-#   {"event":"end","job":"12","attempt":2,"time":"...","code":75,"step":60,"next":"again","why":"saved on request"}
+#   {"event":"end","job":"12","attempt":2,"time":"...","code":75,"step":60,"next":"again","told":"USR1","why":"..."}
 #
-# "step" is that of the newest checkpoint at that moment, "next" one of done, again, stop. "job" is the same for all
-# attempts that follow from one submission.
+# "step" is that of the newest checkpoint at that moment, "next" one of done, again, stop; "told" is the signal that asked
+# for the end, "" if none did. "job" is the same for all attempts that follow from one submission.
 #
 # shellcheck disable=SC2034  # what is decided here is read there
 
@@ -146,8 +146,8 @@ keep_environment() {
 
 # Writes down what came of the attempt and says it.
 conclude() {
-  record '{"event":"end","job":"%s","attempt":%d,"time":"%s","code":%d,"step":%d,"next":"%s","why":"%s"}' \
-    "$job" "$number" "$(date -Is)" "$code" "$(newest_step)" "$next" "$why"
+  record '{"event":"end","job":"%s","attempt":%d,"time":"%s","code":%d,"step":%d,"next":"%s","told":"%s","why":"%s"}' \
+    "$job" "$number" "$(date -Is)" "$code" "$(newest_step)" "$next" "$wish" "$why"
   say "$next: $why (exit code $code, step $(newest_step))"
 }
 

@@ -1,15 +1,12 @@
 #include "runtime/run_directory.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "core/base/error.h"
-#include "core/base/host_name.h"
 #include "data/hdf5/raw_file.h"
 
 namespace anabranch {
@@ -34,47 +31,22 @@ void create(const fs::path& path) {
   }
 }
 
-std::string job_line() {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  return join("host ", host_name(), " process ", getpid(), " job ", job != nullptr ? job : "none");
-}
-
-int take_lock(const fs::path& file) {
-  const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) throw io_error("cannot open the lock ", file.string(), ": ", std::strerror(errno));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) {
-      const int reason = errno;
-      close(fd);
-      throw io_error("cannot lock ", file.string(), ": ", std::strerror(reason),
-                     ". The file system of run.dir must support flock.");
-    }
-    std::string holder(256, '\0');
-    const ssize_t got = pread(fd, holder.data(), holder.size(), 0);
-    holder.resize(static_cast<size_t>(got > 0 ? got : 0));
-    close(fd);
+FileLock take_lock(const fs::path& file) {
+  std::optional<FileLock> lock = FileLock::take(file);
+  if (!lock) {
     throw io_error("run directory ", file.parent_path().string(), " is held by another job (",
-                   holder, "). Wait for it, stop it, or set run.dir to another folder.");
+                   lock_holder(file),
+                   "). Wait for it, stop it, or set run.dir to another folder.");
   }
-  const std::string line = job_line();
-  if (ftruncate(fd, 0) != 0 ||
-      pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
-    const int reason = errno;
-    close(fd);
-    throw io_error("cannot write the lock ", file.string(), ": ", std::strerror(reason));
-  }
-  return fd;
+  lock->write(holder_line());
+  return std::move(*lock);
 }
 
 }  // namespace
 
 RunDirectory::RunDirectory(const fs::path& path, bool lock) : path_(path) {
   for (const fs::path& part : {path_, path_ / "log", checkpoints()}) create(part);
-  if (lock) lock_ = take_lock(path_ / "lock");
-}
-
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) close(lock_);  // the lock ends with its descriptor
+  if (lock) lock_.emplace(take_lock(path_ / "lock"));
 }
 
 fs::path RunDirectory::log(int rank) const {

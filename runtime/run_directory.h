@@ -3,8 +3,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
+#include "runtime/file_lock.h"
 #include "runtime/stop_request.h"
 
 namespace anabranch {
@@ -15,7 +17,6 @@ class RunDirectory {
   // or the process ends, however it ends. Throws Error (I/O, 74) if the directory cannot be
   // written, or if another job holds it, naming that job's host, process and SLURM id.
   RunDirectory(const std::filesystem::path& path, bool lock);
-  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
@@ -43,7 +44,7 @@ class RunDirectory {
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1;  // file descriptor
+  std::optional<FileLock> lock_;
 };
 
 }  // namespace anabranch
