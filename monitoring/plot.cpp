@@ -39,7 +39,7 @@ std::vector<double> round_ticks(double min, double max, int64_t most) {
 
 std::string tick_text(double value) {
   std::array<char, 40> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.6g", value);
+  std::snprintf(digits.data(), digits.size(), "%.6g", value == 0 ? 0 : value);  // no -0
   return digits.data();
 }
 
@@ -117,6 +117,14 @@ void Panel::crosses(const std::vector<PlotPoint>& points, const std::string& cla
   std::string d;
   for (const PlotPoint& p : points) d += cross_at(at(p));
   path(d, classes);
+}
+
+void Panel::band(const std::vector<PlotPoint>& upper, const std::vector<PlotPoint>& lower,
+                 const std::string& classes) {
+  std::string d;
+  for (const PlotPoint& p : upper) d += join(d.empty() ? "M" : "L", pair_text(at(p)));
+  for (auto p = lower.rbegin(); p != lower.rend(); ++p) d += join("L", pair_text(at(*p)));
+  path(d.empty() ? d : d + "Z", classes);
 }
 
 void Panel::areas(const std::vector<PlotPoint>& corners, const std::string& classes) {

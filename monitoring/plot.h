@@ -45,6 +45,9 @@ class Panel {
   void line(const std::vector<PlotPoint>& points, const std::string& classes);
   void dots(const std::vector<PlotPoint>& points, const std::string& classes);
   void crosses(const std::vector<PlotPoint>& points, const std::string& classes);
+  // The area between two lines, filled.
+  void band(const std::vector<PlotPoint>& upper, const std::vector<PlotPoint>& lower,
+            const std::string& classes);
   // Rectangles from one corner to the opposite one, filled.
   void areas(const std::vector<PlotPoint>& corners, const std::string& classes);
 

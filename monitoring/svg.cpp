@@ -40,8 +40,52 @@ std::string style(const Theme& theme) {
   return text;
 }
 
+}  // namespace
+
+Svg::Svg(double width, double height, std::string_view title) : width_(width), height_(height) {
+  add("title", {}, title);
+  add("style", {},
+      join(kForms, style(kLight), "@media (prefers-color-scheme:dark){", style(kDark), "}"));
+  add("rect", {{"class", "paper"}, {"width", svg_number(width)}, {"height", svg_number(height)}});
+}
+
+void Svg::start(std::string_view element, const Attributes& attributes) {
+  body_.append("<").append(element);
+  for (const auto& [name, value] : attributes) {
+    body_.append(" ").append(name).append("=\"").append(xml_text(value)).append("\"");
+  }
+}
+
+void Svg::add(std::string_view element, const Attributes& attributes, std::string_view text) {
+  start(element, attributes);
+  if (text.empty()) {
+    body_ += "/>\n";
+  } else {
+    body_.append(">").append(xml_text(text)).append("</").append(element).append(">\n");
+  }
+}
+
+void Svg::open(std::string_view element, const Attributes& attributes) {
+  start(element, attributes);
+  body_ += ">\n";
+  open_.emplace_back(element);
+}
+
+void Svg::close() {
+  AB_CHECK(!open_.empty(), "no element of the drawing is open");
+  body_ += "</" + open_.back() + ">\n";
+  open_.pop_back();
+}
+
+std::string Svg::text() const {
+  AB_CHECK(open_.empty(), "<", open_.back(), "> of the drawing is still open");
+  const std::string w = svg_number(width_), h = svg_number(height_);
+  return join("<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"", w, "\" height=\"",
+              h, "\" viewBox=\"0 0 ", w, " ", h, "\">\n", body_, "</svg>\n");
+}
+
 // XML 1.0 knows no other control characters, not even escaped ones.
-std::string escaped(std::string_view text) {
+std::string xml_text(std::string_view text) {
   std::string all;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -63,50 +107,6 @@ std::string escaped(std::string_view text) {
     }
   }
   return all;
-}
-
-}  // namespace
-
-Svg::Svg(double width, double height, std::string_view title) : width_(width), height_(height) {
-  add("title", {}, title);
-  add("style", {},
-      join(kForms, style(kLight), "@media (prefers-color-scheme:dark){", style(kDark), "}"));
-  add("rect", {{"class", "paper"}, {"width", svg_number(width)}, {"height", svg_number(height)}});
-}
-
-void Svg::start(std::string_view element, const Attributes& attributes) {
-  body_.append("<").append(element);
-  for (const auto& [name, value] : attributes) {
-    body_.append(" ").append(name).append("=\"").append(escaped(value)).append("\"");
-  }
-}
-
-void Svg::add(std::string_view element, const Attributes& attributes, std::string_view text) {
-  start(element, attributes);
-  if (text.empty()) {
-    body_ += "/>\n";
-  } else {
-    body_.append(">").append(escaped(text)).append("</").append(element).append(">\n");
-  }
-}
-
-void Svg::open(std::string_view element, const Attributes& attributes) {
-  start(element, attributes);
-  body_ += ">\n";
-  open_.emplace_back(element);
-}
-
-void Svg::close() {
-  AB_CHECK(!open_.empty(), "no element of the drawing is open");
-  body_ += "</" + open_.back() + ">\n";
-  open_.pop_back();
-}
-
-std::string Svg::text() const {
-  AB_CHECK(open_.empty(), "<", open_.back(), "> of the drawing is still open");
-  const std::string w = svg_number(width_), h = svg_number(height_);
-  return join("<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"", w, "\" height=\"",
-              h, "\" viewBox=\"0 0 ", w, " ", h, "\">\n", body_, "</svg>\n");
 }
 
 std::string svg_number(double value) {

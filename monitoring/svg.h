@@ -45,6 +45,9 @@ class Svg {
   std::vector<std::string> open_;
 };
 
+// Text as it stands in XML or HTML, between tags or in double quotes.
+std::string xml_text(std::string_view text);
+
 // A coordinate: two digits after the point at most, no exponent. Throws Error if it is not finite.
 std::string svg_number(double value);
 

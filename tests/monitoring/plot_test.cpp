@@ -27,6 +27,7 @@ TEST(RoundTicks, AreFewAndRound) {
   EXPECT_THROW(round_ticks(1, 1, 5), Error);
   EXPECT_EQ(tick_text(0.6000000000000001), "0.6");
   EXPECT_EQ(tick_text(-4), "-4");
+  EXPECT_EQ(tick_text(-0.0), "0");
 }
 
 TEST(Panel, PlacesMarksByItsAxes) {
@@ -41,6 +42,7 @@ TEST(Panel, PlacesMarksByItsAxes) {
   panel.dots({{5, 0}}, "s1 dots");
   panel.crosses({{5, 0}}, "s2 crosses");
   panel.areas({{0, 0}, {5, 1}}, "s3 shade");
+  panel.band({{0, 1}, {5, 1}}, {{0, 0}, {5, 0}}, "s5 shade");
   panel.line({}, "s4 line");
   legend(svg, {50, 180}, {{"line", "s0 line", "a"}, {"shade", "s3 shade", "b"}});
   const std::string text = svg.text();
@@ -50,6 +52,7 @@ TEST(Panel, PlacesMarksByItsAxes) {
   EXPECT_THAT(text, HasSubstr("<path class=\"s1 dots\" " + clip + "M150 80h0\"/>"));
   EXPECT_THAT(text, HasSubstr(clip + "M147.5 77.5l5 5m-5 0l5 -5\"/>"));
   EXPECT_THAT(text, HasSubstr(clip + "M50 80H150V30H50Z\"/>"));
+  EXPECT_THAT(text, HasSubstr(clip + "M50 30L150 30L150 80L50 80Z\"/>"));
   EXPECT_THAT(text, HasSubstr(">title &amp; all</text>"));
   EXPECT_THAT(text, Not(HasSubstr("class=\"s4 line\"")));
   EXPECT_THROW(legend(svg, {0, 0}, {{"stars", "s0", "a"}}), Error);
