@@ -253,7 +253,7 @@ void export_files(const FilesWish& wish) {
             << " entries of " << wish.json << "\n";
 }
 
-void add_export(CLI::App& parent) {
+void add_tokenizer_export(CLI::App& parent) {
   auto wish = std::make_shared<FilesWish>();
   CLI::App* verb = parent.add_subcommand("export", "writes GPT-2's vocab.bpe and encoder.json");
   verb->add_option("TOKENIZER", wish->json, "tokenizer.json")->required();
@@ -271,7 +271,7 @@ void add_tokenizer(CLI::App& app) {
   add_encode(*verb);
   add_decode(*verb);
   add_import(*verb);
-  add_export(*verb);
+  add_tokenizer_export(*verb);
 }
 
 }  // namespace anabranch

@@ -127,4 +127,18 @@ RunSeries read_series(const std::string& path, int64_t total_steps) {
   return series;
 }
 
+std::vector<double> seconds_by_step(const std::vector<StepReport>& steps) {
+  std::vector<double> seconds;
+  double sum = 0;
+  int64_t tokens = 0;
+  for (const StepReport& step : steps) {
+    if (step.tokens_per_second > 0) {
+      sum += static_cast<double>(step.tokens - tokens) / step.tokens_per_second;
+    }
+    tokens = step.tokens;
+    seconds.push_back(sum);
+  }
+  return seconds;
+}
+
 }  // namespace anabranch

@@ -41,4 +41,7 @@ struct RunSeries {
 // Throws data_error if there is none, io_error if the disk fails.
 RunSeries read_series(const std::string& path, int64_t total_steps = 0);
 
+// Training time up to each logged step: tokens over their speed, so without validation and saves.
+std::vector<double> seconds_by_step(const std::vector<StepReport>& steps);
+
 }  // namespace anabranch
