@@ -41,6 +41,7 @@ void add_verbs(CLI::App& app, int& exit_code) {
   add_toy(app, exit_code);
   add_config(app);
   add_watch(app);
+  add_export(app);
   add_doctor(app, exit_code);
   hide_empty_lists(app);
 }

@@ -108,6 +108,7 @@ void add_sweep(CLI::App& app) {
   sub->add_flag("--unchosen", wish->unchosen, "write them though a pilot of `choose` is not done");
   sub->callback([wish] { run_alone([&] { expand(*wish); }); });
   add_sweep_plan(*verb);
+  add_sweep_report(*verb);
 }
 
 }  // namespace anabranch

@@ -40,6 +40,8 @@ inline constexpr Tolerance kPolarBf16{3e-2, 0};
 // Bytes that are planned against those that the allocator hands out.
 inline constexpr Tolerance kPlannedMemory{5e-2, 0};
 inline constexpr Tolerance kPlannedWeights{1e-3, 0};
+inline constexpr Tolerance kStatistics{0, 1e-9};  // quantiles and intervals against scipy
+inline constexpr Tolerance kFits{0, 1e-5};        // constants of a law against those planted
 inline constexpr Tolerance kExact{0, 0};
 
 }  // namespace anabranch::test
