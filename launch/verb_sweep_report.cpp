@@ -9,10 +9,10 @@
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
-#include "runtime/sweep/report_files.h"
+#include "runtime/report/report_files.h"
+#include "runtime/report/write_report.h"
 #include "runtime/sweep/sweep_directory.h"
 #include "runtime/sweep/sweep_file.h"
-#include "runtime/sweep/write_report.h"
 
 namespace anabranch {
 

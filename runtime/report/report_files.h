@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/report.h"
-#include "runtime/sweep/size_series.h"
+#include "runtime/report/report.h"
+#include "runtime/report/size_series.h"
 
 namespace anabranch {
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/pivot.h"
-#include "runtime/sweep/report.h"
-#include "runtime/sweep/report_table.h"
-#include "runtime/sweep/size_series.h"
+#include "runtime/report/pivot.h"
+#include "runtime/report/report.h"
+#include "runtime/report/report_table.h"
+#include "runtime/report/size_series.h"
 
 namespace anabranch {
 

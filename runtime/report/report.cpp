@@ -1,4 +1,4 @@
-#include "runtime/sweep/report.h"
+#include "runtime/report/report.h"
 
 #include <algorithm>
 #include <cmath>

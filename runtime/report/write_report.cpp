@@ -1,13 +1,13 @@
-#include "runtime/sweep/write_report.h"
+#include "runtime/report/write_report.h"
 
 #include <filesystem>
 
 #include "core/base/error.h"
 #include "data/hdf5/raw_file.h"
-#include "runtime/sweep/paper_figures.h"
-#include "runtime/sweep/report_files.h"
-#include "runtime/sweep/report_page.h"
-#include "runtime/sweep/report_plots.h"
+#include "runtime/report/paper_figures.h"
+#include "runtime/report/report_files.h"
+#include "runtime/report/report_page.h"
+#include "runtime/report/report_plots.h"
 
 namespace anabranch {
 

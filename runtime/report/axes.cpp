@@ -1,4 +1,4 @@
-#include "runtime/sweep/axes.h"
+#include "runtime/report/axes.h"
 
 #include <algorithm>
 #include <map>

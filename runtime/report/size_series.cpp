@@ -1,9 +1,9 @@
-#include "runtime/sweep/size_series.h"
+#include "runtime/report/size_series.h"
 
 #include <algorithm>
 #include <set>
 
-#include "runtime/sweep/pivot.h"
+#include "runtime/report/pivot.h"
 
 namespace anabranch {
 

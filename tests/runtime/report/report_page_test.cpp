@@ -1,5 +1,5 @@
 // A report's page, plots and files.
-#include "runtime/sweep/report_page.h"
+#include "runtime/report/report_page.h"
 
 #include <fstream>
 #include <set>
@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "runtime/sweep/paper_figures.h"
-#include "runtime/sweep/report_plots.h"
-#include "runtime/sweep/write_report.h"
-#include "tests/runtime/sweep/made_sweep.h"
+#include "runtime/report/paper_figures.h"
+#include "runtime/report/report_plots.h"
+#include "runtime/report/write_report.h"
+#include "tests/runtime/report/made_sweep.h"
 #include "tests/support/tolerance.h"
 #include "tests/support/xml.h"
 

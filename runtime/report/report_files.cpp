@@ -1,4 +1,4 @@
-#include "runtime/sweep/report_files.h"
+#include "runtime/report/report_files.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/axes.h"
+#include "runtime/report/axes.h"
 
 namespace anabranch {
 

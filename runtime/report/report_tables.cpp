@@ -1,4 +1,4 @@
-#include "runtime/sweep/report_tables.h"
+#include "runtime/report/report_tables.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/sweep/report_table.h"
+#include "runtime/report/report_table.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "runtime/sweep/line_plot.h"
+#include "runtime/report/line_plot.h"
 
 #include <algorithm>
 #include <array>

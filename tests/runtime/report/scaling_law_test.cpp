@@ -1,4 +1,4 @@
-#include "runtime/sweep/scaling_law.h"
+#include "runtime/report/scaling_law.h"
 
 #include <cmath>
 

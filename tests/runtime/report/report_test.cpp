@@ -1,4 +1,4 @@
-#include "runtime/sweep/report.h"
+#include "runtime/report/report.h"
 
 #include <cmath>
 
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "runtime/sweep/report_files.h"
-#include "runtime/sweep/report_tables.h"
-#include "tests/runtime/sweep/made_sweep.h"
+#include "runtime/report/report_files.h"
+#include "runtime/report/report_tables.h"
+#include "tests/runtime/report/made_sweep.h"
 #include "tests/runtime/sweep/sweeps.h"
 #include "tests/support/tolerance.h"
 

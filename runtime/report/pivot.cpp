@@ -1,4 +1,4 @@
-#include "runtime/sweep/pivot.h"
+#include "runtime/report/pivot.h"
 
 #include <algorithm>
 #include <map>

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/report/axes.h"
+#include "runtime/report/statistics.h"
 #include "runtime/run_series.h"
-#include "runtime/sweep/axes.h"
 #include "runtime/sweep/record.h"
-#include "runtime/sweep/statistics.h"
 
 namespace anabranch {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/statistics.h"
+#include "runtime/report/statistics.h"
 
 namespace anabranch {
 

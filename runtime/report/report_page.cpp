@@ -1,4 +1,4 @@
-#include "runtime/sweep/report_page.h"
+#include "runtime/report/report_page.h"
 
 #include "core/base/error.h"
 #include "monitoring/svg.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/line_plot.h"
-#include "runtime/sweep/report.h"
+#include "runtime/report/line_plot.h"
+#include "runtime/report/report.h"
 
 namespace anabranch {
 

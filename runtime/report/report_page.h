@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/line_plot.h"
-#include "runtime/sweep/report_table.h"
+#include "runtime/report/line_plot.h"
+#include "runtime/report/report_table.h"
 
 namespace anabranch {
 

@@ -1,4 +1,4 @@
-#include "runtime/sweep/paper_figures.h"
+#include "runtime/report/paper_figures.h"
 
 #include <algorithm>
 #include <array>

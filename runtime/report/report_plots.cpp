@@ -1,4 +1,4 @@
-#include "runtime/sweep/report_plots.h"
+#include "runtime/report/report_plots.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/line_plot.h"
-#include "runtime/sweep/pivot.h"
-#include "runtime/sweep/report.h"
-#include "runtime/sweep/size_series.h"
+#include "runtime/report/line_plot.h"
+#include "runtime/report/pivot.h"
+#include "runtime/report/report.h"
+#include "runtime/report/size_series.h"
 
 namespace anabranch {
 

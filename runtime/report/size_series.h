@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/report.h"
-#include "runtime/sweep/scaling_law.h"
+#include "runtime/report/report.h"
+#include "runtime/report/scaling_law.h"
 
 namespace anabranch {
 

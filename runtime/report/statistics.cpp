@@ -1,4 +1,4 @@
-#include "runtime/sweep/statistics.h"
+#include "runtime/report/statistics.h"
 
 #include <cmath>
 #include <numbers>

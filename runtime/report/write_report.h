@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sweep/report_tables.h"
+#include "runtime/report/report_tables.h"
 
 namespace anabranch {
 
