@@ -12,10 +12,10 @@
 set -euo pipefail
 
 packages_build=(g++ cmake ninja-build pkg-config ccache mold git ca-certificates
-  libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev prometheus-cpp-dev libdnnl-dev
+  libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev prometheus-cpp-dev libcivetweb-dev libdnnl-dev
   ocl-icd-opencl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
   libzstd-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev)
-packages_test=(clang-format clang-tidy clang libclang-rt-14-dev prometheus shellcheck iproute2 hdf5-tools)
+packages_test=(clang-format clang-tidy clang libclang-rt-14-dev prometheus shellcheck iproute2 hdf5-tools chromium)
 packages_parquet=(python3-venv)
 packages_cuda=(python3-venv)
 packages_slurm=(munge slurmctld slurmd slurm-client iproute2)  # for a small cluster on this machine, in tests

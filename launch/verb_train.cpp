@@ -22,6 +22,7 @@
 #include "monitoring/disk_sampler.h"
 #include "monitoring/gpu_sampler.h"
 #include "monitoring/server.h"
+#include "monitoring/targets_file.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate_parallel.h"
 #include "runtime/loaded_model.h"
@@ -73,19 +74,22 @@ class Telemetry {
  public:
   Telemetry(const Config& config, const RunDirectory& run, std::vector<std::string> sources,
             int ranks, bool gpus, Log& log)
-      : metrics_(labels(config, run), std::move(sources), part_counts(config.model),
+      : metrics_(labels(config, run), sources, part_counts(config.model),
                  config.metrics.label_limit, gpus),
+        history_(std::move(sources)),
         lines_(run.metrics().string(), [&log](const std::string& w) { log.warn(w); }),
-        server_(metrics_, config.metrics.listen, [&log](const std::string& w) { log.warn(w); }),
-        sink_(metrics_, lines_) {
+        server_(metrics_, history_, config.metrics.listen,
+                [&log](const std::string& w) { log.warn(w); }),
+        sink_(metrics_, history_, lines_) {
     metrics_.set(Metric::kRanks, ranks);
     metrics_.set(Metric::kSweepRuns, sweep_runs(run));
     metrics_.set(Metric::kCheckpointEvery, static_cast<double>(config.checkpoint.every_steps));
+    reap_stale_targets(std::filesystem::absolute(run.path()).lexically_normal().parent_path());
     if (!server_.serving()) return;
     disk_.emplace(metrics_, run.path().string());
     std::error_code seen_when_written;
     std::filesystem::create_directory(run.discovery().parent_path(), seen_when_written);
-    for (const std::filesystem::path& file : {run.path() / "targets.json", run.discovery()}) {
+    for (const std::filesystem::path& file : {run.path() / TargetsFile::kName, run.discovery()}) {
       targets_.emplace_back(
           std::make_unique<TargetsFile>(file.string(), server_.address(), labels(config, run),
                                         [&log](const std::string& w) { log.warn(w); }));
@@ -115,6 +119,7 @@ class Telemetry {
   }
 
   Metrics metrics_;
+  RunHistory history_;
   JsonLines lines_;
   MetricsServer server_;
   std::optional<DiskSampler> disk_;

@@ -60,6 +60,7 @@ enum class Metric : uint8_t {
   kLinesLost,
   kDiskFree,
   kDiskFreeFiles,
+  kRecordingSeconds,
   kGpuUtilisation,  // the first of kGpuMetrics
   kGpuMemoryUsed,
   kGpuMemory,

@@ -92,6 +92,9 @@ inline constexpr std::array kRunMetrics{
                "Room that is left where the run directory lies."},
     MetricSpec{Metric::kDiskFreeFiles, "disk_free_inodes", MetricType::kGauge, MetricLabel::kNone,
                "Files that there is room for where the run directory lies."},
+    MetricSpec{Metric::kRecordingSeconds, "recording_seconds_total", MetricType::kCounter,
+               MetricLabel::kNone,
+               "Time that training spent in recording its metrics, lines and history."},
 };
 
 // In the order of Metric.

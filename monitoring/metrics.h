@@ -51,6 +51,9 @@ class Metrics {
 
   [[nodiscard]] double value(Metric metric, std::string_view label = {}) const;
 
+  // Whether the metric has series in this run.
+  [[nodiscard]] bool has(Metric metric) const { return series_of(metric) > 0; }
+
   // A metric's series with their present values; of a histogram, cumulative counts by upper bound.
   struct Series {
     std::string_view label;

@@ -31,7 +31,7 @@ std::vector<double> round_ticks(double min, double max, int64_t most) {
     const double first = std::ceil(min / step - 1e-9), last = std::floor(max / step + 1e-9);
     if (last - first + 1 > static_cast<double>(most)) continue;
     std::vector<double> ticks;
-    for (double i = first; i <= last; ++i) ticks.push_back(i * step);
+    for (double i = first; i <= last; ++i) ticks.push_back(i * step + 0.0);  // not -0
     return ticks;
   }
   AB_FAIL("no ticks from ", min, " to ", max);

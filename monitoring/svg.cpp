@@ -84,7 +84,6 @@ std::string Svg::text() const {
               h, "\" viewBox=\"0 0 ", w, " ", h, "\">\n", body_, "</svg>\n");
 }
 
-// XML 1.0 knows no other control characters, not even escaped ones.
 std::string xml_text(std::string_view text) {
   std::string all;
   for (const char c : text) {
@@ -102,7 +101,7 @@ std::string xml_text(std::string_view text) {
       case '"':
         all += "&quot;";
         break;
-      default:
+      default:  // XML 1.0 knows no other control characters, not even escaped ones
         all += byte < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
     }
   }

@@ -45,7 +45,8 @@ class Svg {
   std::vector<std::string> open_;
 };
 
-// Text as it stands in XML or HTML, between tags or in double quotes.
+// Text for an element or an attribute of XML or HTML: what has a meaning there is escaped, and
+// control characters that XML cannot hold become spaces.
 std::string xml_text(std::string_view text);
 
 // A coordinate: two digits after the point at most, no exponent. Throws Error if it is not finite.

@@ -117,9 +117,47 @@ std::string source_of(const EvalReport& report) {
   return report.source.empty() ? "all" : report.source;
 }
 
+// Counts the time until its end as spent on recording.
+class RecordingTime {
+ public:
+  explicit RecordingTime(Metrics& metrics) : metrics_(metrics) {}
+
+  ~RecordingTime() {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin_;
+    metrics_.add(Metric::kRecordingSeconds, spent.count());
+  }
+
+  RecordingTime(const RecordingTime&) = delete;
+  RecordingTime& operator=(const RecordingTime&) = delete;
+
+ private:
+  Metrics& metrics_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
-void MetricsSink::step(const StepReport& r) {
+void MetricsSink::step(const StepReport& report) {
+  const RecordingTime spent(metrics_);
+  record(report);
+}
+
+void MetricsSink::eval(const EvalReport& report) {
+  const RecordingTime spent(metrics_);
+  record(report);
+}
+
+void MetricsSink::save(const SaveReport& report) {
+  const RecordingTime spent(metrics_);
+  record(report);
+}
+
+void MetricsSink::event(const std::string& kind, const std::string& text) {
+  const RecordingTime spent(metrics_);
+  lines_.write(JsonLine("event").add("kind", kind).add("text", text));
+}
+
+void MetricsSink::record(const StepReport& r) {
   metrics_.set(Metric::kStep, static_cast<double>(r.step));
   metrics_.set(Metric::kStepsPlanned, static_cast<double>(r.total_steps));
   metrics_.set(Metric::kTokens, static_cast<double>(r.tokens));
@@ -144,6 +182,7 @@ void MetricsSink::step(const StepReport& r) {
   for (const Reading& figure : r.readings) {
     metrics_.set(figure.metric, figure.value, figure.layer, figure.part);
   }
+  history_.step(metrics_, static_cast<double>(r.step), r.seconds);
   if (r.logged || !r.skipped.empty()) write_lines(r);
 }
 
@@ -178,9 +217,12 @@ void MetricsSink::write_lines(const StepReport& r) {
   if (!r.readings.empty()) lines_.write(mixture_line(r));
 }
 
-void MetricsSink::eval(const EvalReport& r) {
+void MetricsSink::record(const EvalReport& r) {
   const std::string source = source_of(r);
   metrics_.add(Metric::kValidationTotal, r.seconds);
+  history_.validation(static_cast<double>(r.step),
+                      r.looks_ahead ? Metric::kValidationLossLookingAhead : Metric::kValidationLoss,
+                      source, r.loss);
   if (r.looks_ahead) {
     metrics_.set(Metric::kValidationLossLookingAhead, r.loss, source);
     lines_.write(JsonLine("eval")
@@ -205,7 +247,7 @@ void MetricsSink::eval(const EvalReport& r) {
                    .add("seconds", r.seconds));
 }
 
-void MetricsSink::save(const SaveReport& r) {
+void MetricsSink::record(const SaveReport& r) {
   JsonLine line("save");
   line.add(Metric::kStep, static_cast<double>(r.step));
   metrics_.add(Metric::kCheckpointPauseTotal, r.stall_seconds);
@@ -223,10 +265,6 @@ void MetricsSink::save(const SaveReport& r) {
     line.add("error", r.error);
   }
   lines_.write(line);
-}
-
-void MetricsSink::event(const std::string& kind, const std::string& text) {
-  lines_.write(JsonLine("event").add("kind", kind).add("text", text));
 }
 
 }  // namespace anabranch

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "data/hdf5/raw_file.h"
+#include "monitoring/targets_file.h"
 
 namespace anabranch {
 namespace fs = std::filesystem;
@@ -20,6 +21,8 @@ fs::path whole_path(const fs::path& path) {
   const fs::path whole = fs::absolute(path, ignored).lexically_normal();
   return whole.has_filename() ? whole : whole.parent_path();
 }
+
+constexpr const char* kLock = "lock";
 
 void create(const fs::path& path) {
   std::error_code failure;
@@ -35,18 +38,43 @@ FileLock take_lock(const fs::path& file) {
   std::optional<FileLock> lock = FileLock::take(file);
   if (!lock) {
     throw io_error("run directory ", file.parent_path().string(), " is held by another job (",
-                   lock_holder(file),
-                   "). Wait for it, stop it, or set run.dir to another folder.");
+                   lock_holder(file), "). Wait for it, stop it, or set run.dir to another folder.");
   }
   lock->write(holder_line());
   return std::move(*lock);
+}
+
+fs::path sweep_of(const fs::path& run) {
+  fs::path above = whole_path(run).parent_path();
+  std::error_code ignored;
+  if (!fs::exists(above / "sweep.json", ignored)) above.clear();
+  return above;
+}
+
+fs::path discovery_of(const fs::path& run) {
+  const fs::path own = whole_path(run), of = sweep_of(run);
+  const std::string file = own.filename().string() + ".json";
+  return of.empty() ? own.parent_path() / "targets" / file
+                    : of.parent_path() / "targets" / join(of.filename().string(), ".", file);
+}
+
+// Removes what a job that was killed could not; whether it did.
+bool reap(const fs::path& run) {
+  std::error_code ignored;
+  const fs::path targets = run / TargetsFile::kName;
+  if (!fs::exists(targets, ignored) || !fs::exists(run / kLock, ignored)) return false;
+  // Removed under the lock: whoever starts the run meanwhile writes its own files afterwards.
+  const std::optional<FileLock> lock = FileLock::take(run / kLock, 0);
+  if (!lock) return false;
+  fs::remove(discovery_of(run), ignored);
+  return fs::remove(targets, ignored);
 }
 
 }  // namespace
 
 RunDirectory::RunDirectory(const fs::path& path, bool lock) : path_(path) {
   for (const fs::path& part : {path_, path_ / "log", checkpoints()}) create(part);
-  if (lock) lock_.emplace(take_lock(path_ / "lock"));
+  if (lock) lock_.emplace(take_lock(path_ / kLock));
 }
 
 fs::path RunDirectory::log(int rank) const {
@@ -55,19 +83,9 @@ fs::path RunDirectory::log(int rank) const {
   return path_ / "log" / ("rank-" + name + ".log");
 }
 
-fs::path RunDirectory::sweep() const {
-  fs::path above = whole_path(path_).parent_path();
-  std::error_code ignored;
-  if (!fs::exists(above / "sweep.json", ignored)) above.clear();
-  return above;
-}
+fs::path RunDirectory::sweep() const { return sweep_of(path_); }
 
-fs::path RunDirectory::discovery() const {
-  const fs::path own = whole_path(path_), of = sweep();
-  const std::string file = own.filename().string() + ".json";
-  return of.empty() ? own.parent_path() / "targets" / file
-                    : of.parent_path() / "targets" / join(of.filename().string(), ".", file);
-}
+fs::path RunDirectory::discovery() const { return discovery_of(path_); }
 
 StopKind RunDirectory::take_trigger() const {
   std::error_code ignored;
@@ -80,6 +98,19 @@ StopKind RunDirectory::take_trigger() const {
 
 void RunDirectory::write(const std::string& name, const std::string& text) const {
   write_atomically((path_ / name).string(), text);
+}
+
+int reap_stale_targets(const fs::path& folder) {
+  int reaped = 0;
+  std::error_code failure;
+  for (fs::directory_iterator run(folder, failure), end; !failure && run != end;
+       run.increment(failure)) {
+    try {
+      reaped += reap(run->path()) ? 1 : 0;
+    } catch (const Error&) {  // cannot be looked at
+    }
+  }
+  return reaped;
 }
 
 }  // namespace anabranch

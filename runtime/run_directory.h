@@ -47,4 +47,9 @@ class RunDirectory {
   std::optional<FileLock> lock_;
 };
 
+// Removes `targets.json`, and what Prometheus finds it by, of the run directories in `folder` that
+// no job holds: a job that was killed could not. Returns how many. Those that cannot be looked at
+// or removed stay.
+int reap_stale_targets(const std::filesystem::path& folder);
+
 }  // namespace anabranch

@@ -10,6 +10,7 @@ find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(yaml-cpp REQUIRED CONFIG)
 find_package(prometheus-cpp REQUIRED CONFIG)
+find_package(civetweb REQUIRED CONFIG)
 find_package(dnnl REQUIRED CONFIG)  # its config asks for OpenCL: ocl-icd-opencl-dev
 find_package(nlohmann_json REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)
@@ -39,7 +40,7 @@ if(AB_CUDA)
 endif()
 
 # Third-party headers are not ours to warn about.
-foreach(target IN ITEMS prometheus-cpp::pull prometheus-cpp::core spdlog::spdlog CLI11::CLI11)
+foreach(target IN ITEMS prometheus-cpp::core civetweb::civetweb spdlog::spdlog CLI11::CLI11)
   get_target_property(include_dirs ${target} INTERFACE_INCLUDE_DIRECTORIES)
   if(include_dirs)
     set_target_properties(${target} PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES

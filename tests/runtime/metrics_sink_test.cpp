@@ -31,7 +31,8 @@ class MetricsSinkTest : public testing::Test {
   test::TempDir dir_;
   Metrics metrics_{Labels{}, {"all"}, {.layers = 3, .streams = 2, .experts = 0}};
   JsonLines lines_{(dir_ / "metrics.jsonl").string(), [](const std::string&) {}};
-  MetricsSink sink_{metrics_, lines_};
+  RunHistory history_;
+  MetricsSink sink_{metrics_, history_, lines_};
 };
 
 TEST_F(MetricsSinkTest, ReadingsAreSeriesAndOneLine) {
@@ -63,7 +64,7 @@ TEST_F(MetricsSinkTest, AStepWithoutReadingsIsOneLine) {
 
 TEST_F(MetricsSinkTest, FiguresOfGpusAreSpreadsAndSums) {
   Metrics metrics{Labels{}, {"all"}, {}, Metrics::kLabelLimit, true};
-  MetricsSink sink{metrics, lines_};
+  MetricsSink sink{metrics, history_, lines_};
   StepReport report;
   report.logged = true;
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
