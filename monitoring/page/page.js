@@ -7,9 +7,11 @@ function words(text) {
   document.getElementById("state").textContent = text;
 }
 
-// How far the page is wider than the window; 0 if all of it can be seen without scrolling sideways.
+// Notes how wide the window is, and by how much the page is wider: 0 if all of it can be seen without
+// scrolling sideways.
 function overflow() {
   const root = document.documentElement;
+  root.dataset.width = String(root.clientWidth);
   root.dataset.overflow = String(Math.max(0, root.scrollWidth - root.clientWidth));
 }
 

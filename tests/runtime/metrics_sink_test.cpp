@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,6 +53,34 @@ TEST_F(MetricsSinkTest, ReadingsAreSeriesAndOneLine) {
   EXPECT_EQ(metrics_.read(Metric::kStreamLoad).at(5).value, 1);
   EXPECT_TRUE(std::isnan(metrics_.read(Metric::kStreamLoad).at(2).value));
   EXPECT_EQ(metrics_.read(Metric::kEffectiveStreams).at(0).value, 2);
+}
+
+TEST_F(MetricsSinkTest, CountsTheTimeItTakes) {
+  const auto spent = [&] { return metrics_.value(Metric::kRecordingSeconds); };
+  EXPECT_EQ(spent(), 0);
+  double before = spent();
+  const auto has_grown = [&] { return std::exchange(before, spent()) < spent(); };
+  sink_.step({});
+  EXPECT_TRUE(has_grown());
+  sink_.eval({});
+  EXPECT_TRUE(has_grown());
+  sink_.save({});
+  EXPECT_TRUE(has_grown());
+  sink_.event("kind", "text");
+  EXPECT_TRUE(has_grown());
+}
+
+TEST_F(MetricsSinkTest, KeepsTheHistoryOfARun) {
+  StepReport report;
+  report.loss = 3;
+  for (report.step = 1; report.step <= 2; ++report.step) sink_.step(report);
+  EvalReport validation;
+  validation.step = 2;
+  validation.loss = 2.5;
+  sink_.eval(validation);
+  EXPECT_EQ(history_.course(Metric::kLoss).points.back(), (std::pair{2.0, 3.0}));
+  ASSERT_EQ(history_.validations().size(), 1U);
+  EXPECT_EQ(history_.validations()[0].points.back(), (std::pair{2.0, 2.5}));
 }
 
 TEST_F(MetricsSinkTest, AStepWithoutReadingsIsOneLine) {

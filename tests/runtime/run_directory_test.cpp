@@ -26,6 +26,24 @@ TEST(RunDirectory, IsOneJobsAlone) {
   const RunDirectory next(dir / "run", true);
 }
 
+TEST(RunDirectory, TargetsOfDeadRunsAreReaped) {
+  const test::TempDir dir;
+  const RunDirectory alive(dir / "alive", true);
+  { const RunDirectory dead(dir / "dead", true); }
+  std::filesystem::create_directory(dir / "other");  // no run: it never had a lock
+  for (const char* run : {"alive", "dead", "other"}) {
+    std::ofstream(dir / run / "targets.json") << "[]";
+  }
+  std::ofstream(dir / "file") << "x";
+  EXPECT_EQ(reap_stale_targets(dir.path()), 1);
+  EXPECT_TRUE(std::filesystem::exists(dir / "alive/targets.json"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "dead/targets.json"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "other/targets.json"));
+  EXPECT_EQ(reap_stale_targets(dir.path()), 0);
+  EXPECT_EQ(reap_stale_targets(dir / "nowhere"), 0);
+  const RunDirectory again(dir / "dead", true);  // it is not held on to
+}
+
 TEST(RunDirectory, AFileWhereItShouldBeIsAnError) {
   const test::TempDir dir;
   std::ofstream(dir / "run") << "x";
