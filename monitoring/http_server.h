@@ -21,8 +21,8 @@ using HttpPages = std::function<std::optional<HttpPage>(const std::string& path)
 // Answers GET without a body and refuses all else; a connection is closed after one answer, and
 // after half a second in which its client neither sends nor takes anything. Connections beyond
 // those that are served wait in a queue of fixed length. At most a hundred pages a second are made,
-// and all threads of the server have the lowest priority, so that clients cannot take the cores
-// from training.
+// and all threads of the server have a low priority, so that clients cannot take the cores from
+// training.
 class HttpServer {
  public:
   // Listens at "host:port", port 0 for any free one. Throws std::runtime_error with the reason if

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -22,14 +23,23 @@ using testing::Not;
 // The URLs that a page asked for, by Chromium's log of its network. What it asks for on its own
 // account has no origin there.
 std::vector<std::string> asked_by_pages(const fs::path& net_log) {
-  std::vector<std::string> urls;
   std::ifstream in(net_log);
-  for (const auto& event : nlohmann::json::parse(in).at("events")) {
-    const auto params = event.value("params", nlohmann::json::object());
-    if (!params.is_object() || !params.contains("initiator") || !params.contains("url")) continue;
-    if (params.at("initiator").get<std::string>().starts_with("http")) {
-      urls.push_back(params.at("url"));
+  const auto events = nlohmann::json::parse(in).at("events");
+  std::set<int64_t> requests;
+  const auto text_of = [](const nlohmann::json& event, const char* name) {
+    const auto params = event.find("params");
+    const bool there = params != event.end() && params->is_object() && params->contains(name);
+    return there && params->at(name).is_string() ? params->at(name).get<std::string>() : "";
+  };
+  for (const auto& event : events) {
+    if (text_of(event, "initiator").starts_with("http")) {
+      requests.insert(event.at("source").at("id").get<int64_t>());
     }
+  }
+  std::vector<std::string> urls;
+  for (const auto& event : events) {
+    const std::string url = text_of(event, "url");
+    if (!url.empty() && requests.contains(event.at("source").at("id"))) urls.push_back(url);
   }
   return urls;
 }
