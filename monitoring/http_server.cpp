@@ -56,7 +56,7 @@ class HttpServer::Connections {
     const std::array<const char*, 13> options{
         "listening_ports",
         address_.c_str(),  // by numbers: it takes unknown hosts for any
-        "num_threads",        "16",  "connection_queue",  "20", "listen_backlog", "64",
+        "num_threads",        "16",  "connection_queue",  "20", "listen_backlog", "128",
         "request_timeout_ms", "500", "enable_keep_alive", "no", nullptr};
     mg_callbacks callbacks{};
     callbacks.init_thread = &begin_thread;

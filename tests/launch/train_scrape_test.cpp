@@ -41,7 +41,7 @@ std::string broken_request(uint64_t number) {
   std::string text;
   // Pages are made at a limited rate, so that what may be answered by one must be seldom.
   const uint64_t kind = word(0) % 8, seldom = word(3) % 8;
-  switch (kind == 4 || kind == 6 ? (seldom == 0 ? kind : 7) : kind) {
+  switch (kind == 1 || kind == 4 || kind == 6 ? (seldom == 0 ? kind : 7) : kind) {
     case 0:  // bytes of any kind
       for (uint64_t i = 1; i < 1 + word(1) % 400; ++i) text += static_cast<char>(word(i + 1));
       return text;
@@ -96,8 +96,10 @@ TEST_F(TrainScrape, ClientsOfEveryKindChangeNothing) {
     for (uint64_t k = i; k < kRequests; k += kBroken) {
       const HttpClient client(port);
       static_cast<void>(client.say(broken_request(k)));
-      if (k % 16 == 0) client.finish();
-      if (k % 64 == 0) static_cast<void>(client.hear());
+      // Some hang up at once; if all did, the system would turn most away and make them wait.
+      if (k % 3 == 0) continue;
+      client.finish();
+      static_cast<void>(client.hear());
     }
   });
 
