@@ -231,7 +231,7 @@ std::string share_map(const ChartText& text, const std::string& part,
 }
 
 std::string short_number(double value, const std::string& unit) {
-  if (!std::isfinite(value)) return "–";
+  if (!std::isfinite(value)) return "\u2013";
   const Prefix prefix = unit.empty() && std::fabs(value) < 1 ? Prefix{} : prefix_of(value);
   const double scaled = value / prefix.factor;
   std::array<char, 400> digits{};

@@ -19,11 +19,12 @@ struct ChartText {
   bool from_zero = false;  // whether the axis begins there
 };
 
-// Lines over steps. Without two points at least it says that nothing is known yet.
-std::string line_chart(const ChartText& text, const std::vector<ChartSeries>& series);
+// Lines over steps, of the first six series. Without two points at least it says that nothing is
+// known yet.
+std::string line_chart(const ChartText& text, const std::vector<ChartSeries>& all);
 
-// Areas on top of each other; the series have the same steps.
-std::string stacked_chart(const ChartText& text, const std::vector<ChartSeries>& series);
+// Areas on top of each other, likewise; the series have the same steps.
+std::string stacked_chart(const ChartText& text, const std::vector<ChartSeries>& all);
 
 // Rows of cells, the more the darker: full at twice the even share, 1 / cells of a row.
 //

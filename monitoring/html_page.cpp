@@ -25,12 +25,12 @@ std::string info_of(const Labels& info, std::string_view name) {
 HtmlPage::HtmlPage(const Labels& info, std::string_view path, std::string_view live) {
   std::string rest;
   for (const auto& [name, value] : info) {
-    if (name != "run") rest += join(rest.empty() ? "" : " · ", xml_text(name + " " + value));
+    if (name != "run") rest += join(rest.empty() ? "" : " \u00b7 ", xml_text(name + " " + value));
   }
   const std::string run = info_of(info, "run");
   text_ = join("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n",
                "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n",
-               "<title>", run, " – Anabranch</title>\n<link rel=\"icon\" href=\"data:,\"/>\n",
+               "<title>", run, " \u2013 Anabranch</title>\n<link rel=\"icon\" href=\"data:,\"/>\n",
                "<noscript><meta http-equiv=\"refresh\" content=\"5\"/></noscript>\n<style>",
                kPageStyle, "</style>\n<script src=\"/page.js\" defer=\"defer\"></script>\n",
                "</head>\n<body>\n<header><h1>", run, "</h1><p>", rest, "</p><nav>\n",

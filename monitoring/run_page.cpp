@@ -17,7 +17,7 @@ namespace {
 using Course = RunHistory::Course;
 
 std::string text_of(const char* form, double value) {
-  if (!std::isfinite(value)) return "–";
+  if (!std::isfinite(value)) return "\u2013";
   std::array<char, 64> digits{};
   std::snprintf(digits.data(), digits.size(), form, value);
   return digits.data();
@@ -27,7 +27,7 @@ std::string percent(double ratio) { return text_of("%.1f%%", 100 * ratio); }
 
 // "2 d 3 h", "1:02:03".
 std::string duration(double seconds) {
-  if (!std::isfinite(seconds)) return "–";
+  if (!std::isfinite(seconds)) return "\u2013";
   const auto whole = static_cast<int64_t>(seconds);
   const auto two = [](int64_t n) { return join(n < 10 ? "0" : "", n); };
   if (whole >= 172800) return join(whole / 86400, " d ", whole % 86400 / 3600, " h");
@@ -89,7 +89,7 @@ std::vector<ChartSeries> losses(const RunHistory& history) {
 std::string validation_text(const RunHistory& history) {
   for (const Course& course : history.validations())
     return text_of("%.4f", course.points.back().second);
-  return "–";
+  return "\u2013";
 }
 
 std::vector<HtmlPage::Tile> run_tiles(const Metrics& metrics, const RunHistory& history) {
@@ -130,7 +130,7 @@ std::vector<std::vector<std::string>> gpu_rows(const Metrics& metrics) {
                          std::tuple{Metric::kGpuMemoryUsed, "GPU memory used", "B"},
                          std::tuple{Metric::kGpuMemory, "GPU memory", "B"},
                          std::tuple{Metric::kGpuPower, "Power", "W"},
-                         std::tuple{Metric::kGpuTemperature, "Temperature, °C", ""},
+                         std::tuple{Metric::kGpuTemperature, "Temperature, \u00b0C", ""},
                          std::tuple{Metric::kGpuClock, "Clock", "Hz"},
                          std::tuple{Metric::kGpuPcieSent, "PCIe sent", "B/s"},
                          std::tuple{Metric::kGpuPcieReceived, "PCIe received", "B/s"}};

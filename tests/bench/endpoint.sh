@@ -35,7 +35,11 @@ stop() {
 }
 trap stop EXIT
 
-steps() { grep -c '"type":"step"' "$lines" 2> /dev/null || true; }
+steps() {
+  local count
+  count=$(grep -c '"type":"step"' "$lines" 2> /dev/null) || true
+  echo "${count:-0}"
+}
 
 # until_step N: waits for it, while the run lives.
 until_step() {

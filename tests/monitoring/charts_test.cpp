@@ -69,7 +69,7 @@ TEST(Charts, NumbersAreShort) {
   EXPECT_EQ(short_number(0, "s"), "0 s");
   EXPECT_EQ(short_number(999.7), "1000");
   EXPECT_EQ(short_number(12e4, "tokens/s"), "120 k tokens/s");
-  EXPECT_EQ(short_number(std::nan("")), "–");
+  EXPECT_EQ(short_number(std::nan("")), "\u2013");
 }
 
 }  // namespace
