@@ -25,7 +25,7 @@ std::string info_of(const Labels& info, std::string_view name) {
 HtmlPage::HtmlPage(const Labels& info, std::string_view path, std::string_view live) {
   std::string rest;
   for (const auto& [name, value] : info) {
-    if (name != "run") rest += join(rest.empty() ? "" : " \u00b7 ", xml_text(name + " " + value));
+    if (name != "run") rest += join(rest.empty() ? "" : " \u00b7 ", name, " ", xml_text(value));
   }
   const std::string run = info_of(info, "run");
   text_ = join("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n",
