@@ -14,7 +14,9 @@
 
 #include "core/base/error.h"
 #include "monitoring/nvml.h"
+#include "monitoring/run_history.h"
 #include "monitoring/server.h"
+#include "monitoring/targets_file.h"
 #include "runtime/metrics_sink.h"
 #include "tests/launch/train_job.h"
 #include "tests/support/prometheus.h"
@@ -79,7 +81,7 @@ class GpuRun {
   void steps(const std::stop_token& ended) {
     Nvml nvml(AB_FAKE_NVML);
     const Nvml::Handle gpu = nvml.find("0000:3b:00.0");
-    MetricsSink sink(metrics_, lines_);
+    MetricsSink sink(metrics_, history_, lines_);
     metrics_.set(Metric::kRanks, 1);
     StepReport report;
     for (; !ended.stop_requested(); ++report.step) {
@@ -95,7 +97,8 @@ class GpuRun {
   Warn warn_ = [](const std::string& text) { ADD_FAILURE() << text; };
   Metrics metrics_{kLabels, {"all"}, {}, Metrics::kLabelLimit, true};
   JsonLines lines_;
-  MetricsServer server_{metrics_, "127.0.0.1:0", warn_};
+  RunHistory history_{{"all"}};
+  MetricsServer server_{metrics_, history_, "127.0.0.1:0", warn_};
   std::optional<TargetsFile> file_;
   std::jthread thread_;
 };

@@ -42,7 +42,8 @@ class RunSeriesTest : public testing::Test {
   void write(const auto& f) const {
     Metrics metrics({}, {"all"}, {.layers = 2, .streams = 2});
     JsonLines lines(path_, [](const std::string&) {});
-    MetricsSink sink(metrics, lines);
+    RunHistory history({"all"});
+    MetricsSink sink(metrics, history, lines);
     f(sink);
   }
 

@@ -58,7 +58,8 @@ class MadeSweep {
     std::filesystem::create_directories(run(id));
     Metrics metrics({}, {"all"}, {.layers = 3, .streams = 2});
     JsonLines lines((run(id) / "metrics.jsonl").string(), [](const std::string&) {});
-    MetricsSink sink(metrics, lines);
+    RunHistory history({"all"});
+    MetricsSink sink(metrics, history, lines);
     tell(sink);
   }
 

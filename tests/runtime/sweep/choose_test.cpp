@@ -53,7 +53,8 @@ class Choosing : public testing::Test {
     fs::remove(run / "metrics.jsonl");
     Metrics metrics({}, {"all"}, {});
     JsonLines lines((run / "metrics.jsonl").string(), [](const std::string&) {});
-    MetricsSink sink(metrics, lines);
+    RunHistory history({"all"});
+    MetricsSink sink(metrics, history, lines);
     for (int64_t step = 1; step <= steps; ++step) {
       StepReport report;
       report.step = step;
