@@ -32,7 +32,7 @@ void add_verbs(CLI::App& app, int& exit_code) {
   add_train(app, exit_code);
   add_tokenizer(app);
   add_shard(app);
-  add_sweep(app);
+  add_sweep(app, exit_code);
   add_plan(app);
   add_eval(app, exit_code);
   add_generate(app);

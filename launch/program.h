@@ -30,7 +30,7 @@ void add_export(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_shard(CLI::App& app);
-void add_sweep(CLI::App& app);
+void add_sweep(CLI::App& app, int& exit_code);
 void add_sweep_report(CLI::App& sweep);
 void add_tokenizer(CLI::App& app);
 void add_toy(CLI::App& app, int& exit_code);

@@ -11,6 +11,7 @@
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
+#include "launch/sweep_verbs.h"
 #include "runtime/config/number.h"
 #include "runtime/sweep/expand.h"
 #include "runtime/sweep/record.h"
@@ -89,7 +90,7 @@ void expand(const ExpandWish& wish) {
 
 }  // namespace
 
-void add_sweep(CLI::App& app) {
+void add_sweep(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("sweep", "many runs from one file");
   verb->require_subcommand(1);
   auto wish = std::make_shared<ExpandWish>();
@@ -108,6 +109,8 @@ void add_sweep(CLI::App& app) {
   sub->add_flag("--unchosen", wish->unchosen, "write them though a pilot of `choose` is not done");
   sub->callback([wish] { run_alone([&] { expand(*wish); }); });
   add_sweep_plan(*verb);
+  add_sweep_run(*verb, exit_code);
+  add_sweep_status(*verb);
   add_sweep_report(*verb);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -10,24 +11,31 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "launch/live_screen.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
 #include "launch/run_lines.h"
+#include "launch/run_view.h"
+#include "launch/sweep_board.h"
+#include "launch/sweep_table.h"
+#include "launch/watch_sweep.h"
 #include "runtime/config/config.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
 #include "runtime/metrics_reader.h"
+#include "runtime/sweep/run_state.h"
 
 namespace anabranch {
 
 namespace {
 
 struct WatchOptions {
-  std::string run;
+  std::string run;  // or a sweep
   bool once = false;
   bool json = false;
   double every = 1;
+  SweepScale scale = SweepScale::kFull;
 };
 
 // The lines of a run on the standard output, as `train` shows them where there is no terminal.
@@ -56,13 +64,20 @@ class Lines final : public ReportSink {
 // Follows one file.
 class Watcher {
  public:
-  Watcher(const WatchOptions& options, int64_t total_steps)
-      : path_(options.run + "/metrics.jsonl"), json_(options.json), total_steps_(total_steps) {}
+  // `sink` hears of the lines, unless they are printed as they are.
+  Watcher(const WatchOptions& options, int64_t total_steps, ReportSink& sink)
+      : path_(options.run + "/metrics.jsonl"),
+        json_(options.json),
+        total_steps_(total_steps),
+        sink_(sink) {}
 
   // Begins with the last `count` whole lines.
   void skip_to_last(size_t count);
-  // Prints what has come since.
+  // Tells what has come since.
   void look();
+
+  // Lines so far that no run writes, the last one of them.
+  [[nodiscard]] std::string oddity() const;
 
  private:
   void show(const std::string& line);
@@ -71,7 +86,7 @@ class Watcher {
   bool json_;
   int64_t total_steps_;
   std::streamoff at_ = 0;  // where the next line begins
-  Lines lines_;
+  ReportSink& sink_;
   int64_t odd_ = 0;  // lines that no run writes
   std::string last_odd_;
 };
@@ -88,7 +103,7 @@ void Watcher::skip_to_last(size_t count) {
 void Watcher::show(const std::string& line) {
   if (json_) {
     std::cout << line << "\n";
-  } else if (!read_report(line, total_steps_, lines_)) {
+  } else if (!read_report(line, total_steps_, sink_)) {
     ++odd_;
     last_odd_ = line;
   }
@@ -99,15 +114,16 @@ void Watcher::look() {
   if (static_cast<std::streamoff>(std::filesystem::file_size(path_)) < at_) at_ = 0;
   std::ifstream in(path_, std::ios::binary);
   in.seekg(at_);
-  const int64_t odd_before = odd_;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     show(line);
     at_ += static_cast<std::streamoff>(line.size()) + 1;
   }
-  std::cout << std::flush;
-  if (odd_ == odd_before) return;
-  std::cerr << join("anabranch: warning: ", path_, ": skipped ", counted(odd_, "line"),
-                    " that no run writes, the last one ", quote(last_odd_), "\n");
+}
+
+std::string Watcher::oddity() const {
+  if (odd_ == 0) return "";
+  return join(path_, ": skipped ", counted(odd_, "line"), " that no run writes, the last one ",
+              quote(last_odd_));
 }
 
 // The steps of the run, or 0 if its configuration does not tell.
@@ -121,17 +137,66 @@ int64_t planned_steps(const std::string& run) {
   }
 }
 
-void watch(const WatchOptions& options) {
-  const std::string path = options.run + "/metrics.jsonl";
-  if (!std::filesystem::exists(path)) {
-    throw data_error(path, ": no such file; expected a run directory with metrics");
-  }
-  Watcher watcher(options, planned_steps(options.run));
+// Lines on the standard output.
+void watch_lines(const WatchOptions& options) {
+  Lines lines;
+  Watcher watcher(options, planned_steps(options.run), lines);
   if (!options.json) watcher.skip_to_last(20);
+  std::string oddity;
   while (true) {
     watcher.look();
+    std::cout << std::flush;
+    if (watcher.oddity() != oddity) {
+      oddity = watcher.oddity();
+      std::cerr << "anabranch: warning: " << oddity << "\n";
+    }
     if (options.once) return;
     std::this_thread::sleep_for(std::chrono::duration<double>(options.every));
+  }
+}
+
+// The whole terminal, until INT or TERM.
+void watch_page(const WatchOptions& options) {
+  RunView view;
+  Watcher watcher(options, planned_steps(options.run), view);
+  LiveScreen screen;
+  while (true) {
+    watcher.look();
+    const RunState state = run_state(options.run);
+    const std::string why = state.why.empty() ? "" : ": " + state.why;
+    std::string page =
+        view.text(join(options.run, ": ", word_of(state.phase), why), screen.width());
+    if (!watcher.oddity().empty()) page += watcher.oddity() + "\n";
+    screen.show(page);
+    const int signal = next_signal(options.every);
+    if (signal != 0 && signal != SIGCHLD) return;
+  }
+}
+
+void watch_a_sweep(const WatchOptions& options) {
+  SweepBoard board(sweep_directory_of(options.run, options.scale));
+  if (!options.once && !options.json) {
+    watch_sweep(board, options.every);
+    return;
+  }
+  board.look();
+  std::cout << (options.json ? sweep_json(board) : sweep_table(board));
+}
+
+void watch(const WatchOptions& options) {
+  const bool is_file = std::filesystem::is_regular_file(options.run);
+  if (is_file || std::filesystem::exists(options.run + "/sweep.json")) {
+    watch_a_sweep(options);
+    return;
+  }
+  const std::string path = options.run + "/metrics.jsonl";
+  if (!std::filesystem::exists(path)) {
+    throw data_error(path, ": no such file; expected a run directory with metrics, or a sweep");
+  }
+  if (LiveScreen::possible() && !options.once && !options.json) {
+    watch_page(options);
+  } else {
+    watch_lines(options);
   }
 }
 
@@ -139,10 +204,15 @@ void watch(const WatchOptions& options) {
 
 void add_watch(CLI::App& app) {
   auto options = std::make_shared<WatchOptions>();
-  CLI::App* verb = app.add_subcommand("watch", "follows a run's metrics until interrupted");
-  verb->add_option("RUN", options->run, "run directory")->required();
+  CLI::App* verb = app.add_subcommand("watch", "follows a run or a sweep until interrupted");
+  verb->add_option("RUN", options->run, "run directory, sweep file, or a sweep's directory")
+      ->required();
   verb->add_flag("--once", options->once, "print what is there and end");
-  verb->add_flag("--json", options->json, "all lines as they are in metrics.jsonl");
+  verb->add_flag("--json", options->json,
+                 "all lines as they are in metrics.jsonl; of a sweep what status prints");
+  add_word(*verb, "--scale", options->scale,
+           {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
+           "of a sweep, as it was given to run; for a file");
   add_real(*verb, "--every", options->every, {0.05, 3600}, "seconds between two looks");
   verb->callback([options] { run_alone([&] { watch(*options); }); });
 }

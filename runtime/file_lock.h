@@ -20,7 +20,9 @@ class FileLock {
   static bool is_held(const std::filesystem::path& file);
 
   ~FileLock();
+
   FileLock(FileLock&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+
   FileLock& operator=(FileLock&&) = delete;
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

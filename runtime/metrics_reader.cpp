@@ -1,5 +1,6 @@
 #include "runtime/metrics_reader.h"
 
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -31,6 +32,12 @@ class Fields {
 
   double number(Metric metric, std::optional<double> otherwise = {}) {
     return number(spec_of(metric).name, otherwise);
+  }
+
+  // Of one of a metric's statistics; not-a-number if it is not there.
+  double statistic(Metric metric, std::string_view name) {
+    return number(std::string(spec_of(metric).name) + "_" + std::string(name),
+                  std::numeric_limits<double>::quiet_NaN());
   }
 
   int64_t count(std::string_view key) {
@@ -69,6 +76,24 @@ class Fields {
   bool good_ = true;
 };
 
+// The statistics that a line has of the GPUs; empty: it has none.
+std::vector<Spread> gpu_of(Fields& line) {
+  const auto place = [](Metric metric) {
+    return static_cast<size_t>(metric) - static_cast<size_t>(kGpuMetrics[0].id);
+  };
+  std::vector<Spread> gpu(kGpuFigures);
+  bool any = false;
+  for (const Metric metric : {Metric::kGpuUtilisation, Metric::kGpuPower}) {
+    gpu[place(metric)].median = line.statistic(metric, "median");
+    any = any || !std::isnan(gpu[place(metric)].median);
+  }
+  for (const Metric metric : {Metric::kGpuMemoryUsed, Metric::kGpuTemperature}) {
+    gpu[place(metric)].max = line.statistic(metric, "max");
+    any = any || !std::isnan(gpu[place(metric)].max);
+  }
+  return any ? gpu : std::vector<Spread>();
+}
+
 StepReport step_of(Fields& line, int64_t total_steps) {
   StepReport r;
   r.step = line.count(Metric::kStep);
@@ -83,6 +108,12 @@ StepReport step_of(Fields& line, int64_t total_steps) {
   r.flops_per_second = line.number(Metric::kFlopPerSecond);
   r.mfu = line.number(Metric::kMfu, -1);
   r.skipped = line.text("skipped", "");
+  r.compute_seconds.median = line.statistic(Metric::kComputeSeconds, "median");
+  r.comm_seconds.median = line.statistic(Metric::kCommunicationWaitSeconds, "median");
+  r.data_seconds.median = line.statistic(Metric::kDataWaitSeconds, "median");
+  r.resident_bytes.max = line.statistic(Metric::kResidentMemory, "max");
+  r.slowest_ratio = line.number(Metric::kSlowestRatio, 1);
+  r.gpu = gpu_of(line);
   return r;
 }
 

@@ -84,7 +84,8 @@ LastAttempt read_attempts(const fs::path& run, std::string& damage) {
     }
   }
   if (odd > 0) {
-    note(damage, join("attempts.jsonl has ", counted(odd, "line"), " that no launch script writes"));
+    note(damage,
+         join("attempts.jsonl has ", counted(odd, "line"), " that no launch script writes"));
   }
   LastAttempt last = jobs[newest];
   last.number = begun;
@@ -224,8 +225,8 @@ RunPhase phase_at_rest(const LastAttempt& last, const RunState& state, int64_t c
   if (last.next == "done" || last.next == "again") return RunPhase::kSaved;
   if (last.code == 130) return RunPhase::kStopped;
   const bool told = last.told == "INT" || last.told == "TERM";
-  const bool curable = last.code != 64 && last.code != 65 && last.code != 70 && last.code != 74 &&
-                       last.code != 78;
+  const bool curable =
+      last.code != 64 && last.code != 65 && last.code != 70 && last.code != 74 && last.code != 78;
   return told && curable ? RunPhase::kSaved : RunPhase::kFailed;
 }
 
@@ -264,10 +265,12 @@ RunState run_state(const fs::path& run, int64_t total_steps, const JobOfRun& job
   const LastAttempt last = read_attempts(run, state.damage);
   state.total_steps = total_steps > 0 ? total_steps : planned_by_config(run, state.damage);
   state.attempts = last.number;
-  state.in_queue = !job.queue.empty();
+  const bool came_to_end = last.ended && last.next != "again";
+  state.in_queue = !job.queue.empty() && (job.queue != "?" || !came_to_end);
   state.job = state.in_queue ? job.id : last.job;
   state.exit_code = last.ended ? last.code : 0;
-  const bool pending = job.queue == "PENDING" || job.queue == "REQUEUED";
+  const bool pending =
+      state.in_queue && (job.queue == "PENDING" || job.queue == "REQUEUED" || job.queue == "?");
   const bool is_running = FileLock::is_held(run / "lock") || job.claimed ||
                           (state.in_queue && !pending) || (!last.ended && lives_here(last.job));
   if (is_running) state.phase = RunPhase::kRunning;
@@ -280,6 +283,7 @@ RunState run_state(const fs::path& run, int64_t total_steps, const JobOfRun& job
   if (state.phase != RunPhase::kDone) {
     if (const auto rule = rule_of(run, state.damage)) {
       state.phase = RunPhase::kStopped;
+      state.by_rule = true;
       state.why = *rule;
     } else if (pending) {
       state.phase = last.number > 0 ? RunPhase::kSaved : RunPhase::kQueued;

@@ -24,8 +24,8 @@ std::string_view word_of(RunPhase phase);
 // What a run's directory does not say of its job.
 struct JobOfRun {
   bool claimed = false;  // by a `sweep run` that lives, or by what it has started
-  std::string queue;     // the job's state as SLURM calls it, PENDING or another; empty: no such job
-  std::string id;        // of that job: "12_3"
+  std::string queue;  // the job's state as SLURM calls it, PENDING or another; empty: no such job
+  std::string id;     // of that job: "12_3"
 };
 
 struct RunState {
@@ -33,15 +33,16 @@ struct RunState {
 
   RunPhase phase = RunPhase::kWaiting;
   bool in_queue = false;  // SLURM will start it, or has
+  bool by_rule = false;   // stopped so, not by hand
   std::string job;        // of the last attempt, or the one in the queue
   int64_t attempts = 0;
-  int exit_code = 0;          // of the last attempt, if that has ended
-  std::string why;            // how it ended, or by which rule; a sentence
-  std::string last_line;      // of a failed one's log: its error, if it says one
-  std::string damage;         // what of the directory cannot be read; empty: nothing
-  int64_t step = 0;           // the last that is known of
-  int64_t total_steps = 0;    // 0: unknown
-  double loss = kNone;        // of the last step
+  int exit_code = 0;               // of the last attempt, if that has ended
+  std::string why;                 // how it ended, or by which rule; a sentence
+  std::string last_line;           // of a failed one's log: its error, if it says one
+  std::string damage;              // what of the directory cannot be read; empty: nothing
+  int64_t step = 0;                // the last that is known of
+  int64_t total_steps = 0;         // 0: unknown
+  double loss = kNone;             // of the last step
   double validation_loss = kNone;  // the last, its mean over sources; none that looks ahead
   double tokens_per_second = kNone;
   double seconds_left = kNone;  // of a running one
