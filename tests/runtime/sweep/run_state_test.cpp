@@ -54,7 +54,7 @@ class RunStateTest : public testing::Test {
 
   void metrics(int64_t steps) const {
     fs::create_directories(run_);
-    Metrics metrics({}, {"all"}, {});
+    Metrics metrics({}, {"a", "b"}, {});
     JsonLines lines((run_ / "metrics.jsonl").string(), [](const std::string&) {});
     MetricsSink sink(metrics, lines);
     for (int64_t s = 1; s <= steps; ++s) {
@@ -200,9 +200,9 @@ TEST_F(RunStateTest, FindsAnEvaluationFarBackUnlessItWasDoneAgain) {
     std::getline(in, first);
   }
   const auto step = [&](int64_t number) {
-    const std::string key = "\"step\": 1,";
+    const std::string key = "\"step\":1,";
     std::string line = first;
-    line.replace(line.find(key), key.size(), join("\"step\": ", number, ","));
+    line.replace(line.find(key), key.size(), join("\"step\":", number, ","));
     write("metrics.jsonl", line + "\n");
   };
   for (int64_t s = 11; s <= 300; ++s) step(s);

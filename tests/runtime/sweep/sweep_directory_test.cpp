@@ -52,9 +52,9 @@ TEST_F(SweepDirectoryTest, MayGrow) {
 TEST_F(SweepDirectoryTest, MayNotTurnIntoAnotherSweep) {
   submit(kFirst);
   EXPECT_THAT(refusal("seeds: [1]\ngrid: {optim.lr: [1e-3]}\n"),
-              HasSubstr("g-lr-0.002-s1 is not in the file any more"));
+              HasSubstr("g-lr2e-3-s1 is not in the file any more"));
   EXPECT_THAT(refusal(kFirst, {"model.width=32"}),
-              HasSubstr("g-lr-0.001-s1: model.width was \"64\", is \"32\""));
+              HasSubstr("g-lr1e-3-s1: model.width was \"64\", is \"32\""));
   EXPECT_THAT(refusal(kFirst, {"train.steps=20"}),
               HasSubstr("train.steps was \"30\", is \"20\""));  // shorter
   EXPECT_EQ(read_record(directory_.path().string()).points[0].width, 64);
