@@ -166,7 +166,7 @@ void LocalSweep::start_more() {
   const auto room = [&] { return std::ssize(children_) < wish_.at_once; };
   if (told_ != 0 || !room() || !any(&LocalSweep::wanted)) return;
   const FileLock decisions = board_.directory().lock_decisions();
-  board_.look();
+  board_.look(true);
   for (size_t r = 0; r < board_.states().size() && room(); ++r) {
     if (!wanted(r)) continue;
     std::optional<FileLock> claim = board_.directory().take_claim(board_.record().runs[r].id);

@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kPatience = "20";  // seconds: without a controller it may ask for minutes
+
 // Run ids by task.
 using Tasks = std::vector<std::string>;
 
@@ -75,15 +77,16 @@ SlurmQueue ask_slurm(const SweepDirectory& directory) {
   if (arrays.empty()) return queue;
   std::string names;
   for (const auto& [name, tasks] : arrays) names += (names.empty() ? "" : ",") + name;
-  const Captured answer =
-      capture({"squeue", "-h", "-r", "-o", "%j|%F|%K|%T", "--name=" + names}, false);
+  const Captured answer = capture(
+      {"timeout", kPatience, "squeue", "-h", "-r", "-o", "%j|%F|%K|%T", "--name=" + names}, false);
   if (answer.exit_code == 0) {
     std::istringstream lines(answer.out);
     for (std::string line; std::getline(lines, line);) take_line(line, arrays, queue);
     return queue;
   }
-  queue.trouble = answer.exit_code == 127 ? "there is no squeue here"
-                                          : join("squeue ends with exit code ", answer.exit_code);
+  queue.trouble = answer.exit_code == 127   ? "there is no squeue here"
+                  : answer.exit_code == 124 ? join("squeue does not answer for ", kPatience, " s")
+                                            : join("squeue ends with exit code ", answer.exit_code);
   for (const auto& [name, tasks] : arrays) {
     std::string job = "?";
     std::ifstream(directory.arrays() / (name + ".job")) >> job;

@@ -26,12 +26,15 @@ SweepBoard::Seen SweepBoard::glance(const std::string& id, const JobOfRun& job) 
   return {size("attempts.jsonl"), size("metrics.jsonl"), job.claimed, job.queue};
 }
 
-void SweepBoard::look() {
-  SlurmQueue queue = ask_slurm(directory_);
-  trouble_ = queue.trouble;
+void SweepBoard::look(bool decides) {
+  if (decides || std::chrono::steady_clock::now() >= ask_again_) {
+    constexpr std::chrono::seconds kUsual{5}, kTroubled{60};
+    queue_ = ask_slurm(directory_);
+    ask_again_ = std::chrono::steady_clock::now() + (queue_.trouble.empty() ? kUsual : kTroubled);
+  }
   for (size_t r = 0; r < states_.size(); ++r) {
     const SweepRun& run = record_.runs[r];
-    JobOfRun& job = queue.jobs[run.id];
+    JobOfRun& job = queue_.jobs[run.id];
     job.claimed = FileLock::is_held(directory_.claim(run.id));
     Seen seen = glance(run.id, job);
     if (states_[r].phase == RunPhase::kDone && seen == seen_[r]) continue;

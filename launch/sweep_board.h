@@ -1,6 +1,7 @@
 // A sweep's runs and the state of each, looked at again and again.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -19,8 +20,9 @@ class SweepBoard {
   // Throws data_error if nothing was submitted in the directory.
   explicit SweepBoard(SweepDirectory directory);
 
-  // Reads the states anew; of runs that are over only if their files have changed.
-  void look();
+  // Reads the states anew; of runs that are done only if their files have changed. SLURM is asked
+  // every 5 seconds, every minute if it did not answer, and at once if a decision hangs on it.
+  void look(bool decides = false);
 
   [[nodiscard]] const SweepDirectory& directory() const { return directory_; }
 
@@ -30,7 +32,7 @@ class SweepBoard {
   [[nodiscard]] const std::vector<RunState>& states() const { return states_; }
 
   // Why SLURM's queue could not be asked; empty: it was, or there was no need.
-  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+  [[nodiscard]] const std::string& trouble() const { return queue_.trouble; }
 
   // Whether a run is to be started: nobody has it in hand, and it is not over. With `retry` failed
   // ones are too, and those stopped by hand.
@@ -55,7 +57,8 @@ class SweepBoard {
   SweepRecord record_;
   std::vector<RunState> states_;
   std::vector<Seen> seen_;
-  std::string trouble_;
+  SlurmQueue queue_;
+  std::chrono::steady_clock::time_point ask_again_;
   std::map<size_t, RunSeries> ended_;  // series of runs that are over
 };
 

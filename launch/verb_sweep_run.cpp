@@ -50,7 +50,7 @@ void check(const RunWish& wish) {
 
 // Submits what is to be submitted; the sweep's decisions are locked.
 void submit(SweepBoard& board, const RunWish& wish) {
-  board.look();
+  board.look(true);
   SlurmWish array{.runs = {},
                   .options = wish.sbatch,
                   .at_once = wish.at_once.value_or(0),
@@ -90,7 +90,7 @@ int run(const RunWish& wish) {
   submit(board, wish);
   decisions.reset();
   if (wish.follow) watch_sweep(board, wish.every, true);
-  board.look();
+  board.look(true);
   std::cout << sweep_table(board);
   return first_failure(board);
 }

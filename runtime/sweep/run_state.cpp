@@ -311,10 +311,12 @@ std::string last_log_line(const fs::path& run) {
   constexpr size_t kLongest = 400;
   std::string last, error;
   for (const std::string& line : tail_lines(newest.string(), kBytes)) {
-    const bool is_ours = line.starts_with("launch: ");
-    if (is_ours && line.starts_with("launch: attempt ")) error.clear();
-    if (line.find("error: ") != std::string::npos) error = line;
-    if (!is_ours && line.find_first_not_of(" -\r") != std::string::npos) last = line;
+    if (line.starts_with("launch: attempt ")) error.clear();
+    if (line.find("anabranch: error: ") != std::string::npos) error = line;
+    // Those of the launchers say only that something has ended.
+    const bool is_theirs = line.starts_with("launch: ") || line.starts_with("slurmstepd") ||
+                           line.starts_with("srun: ") || line.starts_with("mpirun ");
+    if (!is_theirs && line.find_first_not_of(" -\r") != std::string::npos) last = line;
   }
   return excerpt(error.empty() ? last : error, kLongest);
 }

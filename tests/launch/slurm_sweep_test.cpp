@@ -95,9 +95,12 @@ TEST_F(SlurmSweep, TwoSubmittersAtOnceRunNothingTwice) {
   // Neither here nor where the queue cannot be asked is one of them begun again.
   const Ended here = sweep("sweep run s.yaml --scale tiny", fake);
   EXPECT_EQ(here.exit_code, 0) << here.output;
-  const Ended blind = sweep("sweep run s.yaml --scale tiny", fake + " SLURM_CONF=/nowhere");
+  fs::create_directories(path("bin"));
+  fs::create_symlink("/bin/false", path("bin/squeue"));
+  const std::string no_queue = "PATH=" + path("bin").string() + ":$PATH";
+  const Ended blind = sweep("sweep run s.yaml --scale tiny", fake + " " + no_queue);
   EXPECT_THAT(blind.output, HasSubstr("what was submitted to SLURM counts as queued"));
-  EXPECT_EQ(count("queued", "SLURM_CONF=/nowhere"), 5);
+  EXPECT_EQ(count("queued", no_queue), 5);
 
   slurm({"run", "bash", "-c", "scancel --batch --signal=USR1 -n $(squeue -h -t R -o %j)"});
   ASSERT_TRUE(test::soon([&] { return count("done") == 6; })) << status().dump(1);

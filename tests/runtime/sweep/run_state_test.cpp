@@ -239,6 +239,7 @@ TEST_F(RunStateTest, AFailedRunHasTheErrorOfItsLog) {
                       fs::file_time_type::clock::now() - std::chrono::hours(1));
   write("log/job-2.out",
         "launch: attempt 1 of job 2\nanabranch: error: d: no such file\n-----\nmpirun detected\n"
+        "slurmstepd-n1: error: *** STEP 5.1 ON n1 CANCELLED ***\n"
         "launch: stop: bad data (exit code 65, step 0)\n");
   EXPECT_EQ(state().last_line, "anabranch: error: d: no such file");
   write("log/job-2.out", "launch: attempt 2 of job 2\nnode failure\nlaunch: again\n");
