@@ -67,7 +67,7 @@ pid_t spawn(const std::vector<std::string>& command, const ChildSetup& setup, in
 
 }  // namespace
 
-pid_t start_child(const std::vector<std::string>& command, const ChildSetup& setup) {
+int start_child(const std::vector<std::string>& command, const ChildSetup& setup) {
   int out = -1;
   if (!setup.output.empty()) {
     out = open(setup.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <sys/types.h>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,7 @@ struct ChildSetup {
 
 // Starts a program, found on the path, with no signal blocked and nothing to read. One that cannot
 // be started ends with 127. Throws Error (I/O) if the system has no room for another process.
-pid_t start_child(const std::vector<std::string>& command, const ChildSetup& setup);
+int start_child(const std::vector<std::string>& command, const ChildSetup& setup);
 
 // The exit code of what waitpid() tells: 128 + the signal where one ended it.
 int exit_code_of(int status);

@@ -69,7 +69,7 @@ std::vector<std::string> SweepBoard::apply_rule() {
   std::vector<std::string> ended;
   for (const StopVerdict& verdict : runs_to_stop(*record_.stop_early, record_, runs)) {
     const std::string& id = record_.runs[verdict.run].id;
-    if (fs::exists(directory_.run(id) / "stopped.json")) continue;  // it has been told
+    if (fs::exists(directory_.run(id) / kStoppedEarly)) continue;  // it has been told
     stop_by_rule(directory_.run(id), verdict.why);
     ended.push_back(id);
   }

@@ -15,6 +15,9 @@
 #include "launch/progress.h"
 #include "launch/rank_process.h"
 #include "runtime/config/number.h"
+#include "runtime/config/validate.h"
+#include "runtime/sweep/run_state.h"
+#include "runtime/sweep/sweep_directory.h"
 #include "runtime/sweep/sweep_plan.h"
 
 namespace anabranch {
@@ -156,20 +159,34 @@ void print_json(const Sweep& sweep, const SweepPlan& plan) {
   std::cout << document.dump(2) << "\n";
 }
 
+// The runs that are not done, nor ended for good.
+std::vector<size_t> remaining(const Sweep& sweep) {
+  const SweepDirectory directory = SweepDirectory::of(sweep.name);
+  std::vector<size_t> runs;
+  for (size_t r = 0; r < sweep.runs.size(); ++r) {
+    const int64_t steps = plan_batch(sweep.points[sweep.runs[r].point].config, 1).steps;
+    const RunPhase phase = run_state(directory.run(sweep.runs[r].id), steps).phase;
+    if (phase != RunPhase::kDone && phase != RunPhase::kStopped) runs.push_back(r);
+  }
+  return runs;
+}
+
 void plan(const SweepPlanWish& wish) {
   const Sweep sweep = expand_sweep(load_sweep(wish.file), wish.options);
   if (!sweep.unchosen.empty()) std::cerr << "anabranch: warning: " << sweep.unchosen << "\n";
   const Machine machine = load_machine(wish.machine);
+  SweepPlanOptions choice = wish.choice;
+  choice.remaining = remaining(sweep);
   Progress progress("sweep plan", static_cast<double>(sweep.points.size()), Progress::Unit::kCount);
-  const SweepPlan plan =
-      plan_sweep(sweep, wish.cluster, machine, wish.choice,
-                 [&](size_t done, size_t) { progress.update(static_cast<double>(done)); });
+  const SweepPlan plan = plan_sweep(sweep, wish.cluster, machine, choice, [&](size_t done, size_t) {
+    progress.update(static_cast<double>(done));
+  });
   if (wish.json) {
     print_json(sweep, plan);
   } else {
     print_text(sweep, plan);
   }
-  if (!sweep.runs.empty() && plan.schedule.empty()) {
+  if (!choice.remaining->empty() && plan.schedule.empty()) {
     throw config_error("no run of ", wish.file, " has a plan: change what the points name");
   }
 }

@@ -25,7 +25,7 @@ struct RunWish {
   std::string file;
   SweepOptions options;
   std::optional<int64_t> at_once, ranks;
-  bool retry = false, slurm = false, follow = false;
+  bool retry = false, slurm = false, follow = false, unchosen = false;
   double every = 1;
   std::vector<std::string> sbatch;
 };
@@ -76,6 +76,8 @@ int first_failure(const SweepBoard& board) {
 int run(const RunWish& wish) {
   check(wish);
   const Sweep sweep = expand_sweep(load_sweep(wish.file), wish.options);
+  if (!sweep.unchosen.empty()) std::cerr << "anabranch: warning: " << sweep.unchosen << "\n";
+  if (!wish.unchosen) require_chosen(sweep);
   const SweepDirectory directory = SweepDirectory::of(sweep.name);
   std::optional<FileLock> decisions = directory.lock_decisions();
   directory.submit(sweep, wish.options, build_lines());
@@ -111,6 +113,7 @@ void add_sweep_run(CLI::App& verb, int& exit_code) {
   add_whole(*sub, "--at-once", wish->at_once, {1, 1000}, "runs at a time (1; with --slurm: any)");
   add_whole(*sub, "-n", wish->ranks, {1, 4096}, "ranks of a run (1)");
   sub->add_flag("--retry", wish->retry, "failed runs too, and those stopped by hand");
+  sub->add_flag("--unchosen", wish->unchosen, "start them though a pilot of `choose` is not done");
   sub->add_flag("--slurm", wish->slurm, "submit them as a job array");
   sub->add_flag("--follow", wish->follow,
                 "with --slurm: stay until nothing is queued, and end runs by the sweep's rule");

@@ -21,6 +21,7 @@
 #include "runtime/file_lock.h"
 #include "runtime/metrics_reader.h"
 #include "runtime/sweep/file_tail.h"
+#include "runtime/sweep/stop_early.h"
 
 namespace anabranch {
 
@@ -200,7 +201,7 @@ bool lives_here(const std::string& job) {
 
 // Why the sweep's rule has ended the run; nothing if it has not.
 std::optional<std::string> rule_of(const fs::path& run, std::string& damage) {
-  std::ifstream in(run / "stopped.json");
+  std::ifstream in(run / kStoppedEarly);
   if (!in) return {};
   const Json document = Json::parse(in, nullptr, false);
   if (document.is_object() && document.contains("why") && document["why"].is_string()) {
@@ -325,7 +326,7 @@ void stop_by_rule(const fs::path& run, const std::string& why) {
   std::error_code failure;
   fs::create_directories(run, failure);
   if (failure) throw io_error("cannot make ", run.string(), ": ", failure.message());
-  write_atomically((run / "stopped.json").string(), Json({{"why", why}}).dump() + "\n");
+  write_atomically((run / kStoppedEarly).string(), Json({{"why", why}}).dump() + "\n");
   write_atomically((run / "stop").string(), "");
 }
 
