@@ -16,8 +16,9 @@ struct ChildSetup {
   bool own_group = false;          // Ctrl-C at the terminal does not reach it
 };
 
-// Starts a program, found on the path, with no signal blocked and nothing to read. One that cannot
-// be started ends with 127. Throws Error (I/O) if the system has no room for another process.
+// Starts a program, found on the path, with no signal blocked and nothing to read, and returns its
+// process. One that cannot be started ends with 127. Throws Error (I/O) if the system has no room
+// for another process.
 int start_child(const std::vector<std::string>& command, const ChildSetup& setup);
 
 // The exit code of what waitpid() tells: 128 + the signal where one ended it.

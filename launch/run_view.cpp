@@ -46,7 +46,6 @@ std::string gpu_lines(const std::vector<Spread>& gpu, size_t width) {
 }  // namespace
 
 std::string sparkline(const std::vector<double>& values, size_t width) {
-  // Bars of one eighth to eight eighths.
   static constexpr std::array kBlocks = {"\u2581", "\u2582", "\u2583", "\u2584",
                                          "\u2585", "\u2586", "\u2587", "\u2588"};
   const size_t columns = std::min(width, values.size());

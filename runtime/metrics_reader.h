@@ -9,8 +9,8 @@
 namespace anabranch {
 
 // Tells `sink` what a line says; nothing of a model's own figures (type "mixture"). A number that
-// JSON has no word for (null) is not-a-number. Of what is spread over ranks a line has one statistic
-// each, as MetricsSink writes it.
+// JSON has no word for (null) is not-a-number. Of what is spread over ranks a line has one
+// statistic each, as MetricsSink writes it.
 //
 //   line         "{"type": "step", ...}", without its line feed
 //   total_steps  of the run; 0: unknown

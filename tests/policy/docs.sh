@@ -51,7 +51,7 @@ check_command() {
     word=$1
     shift
     case "$word" in
-      '|' | '||' | '&&' | ';' | '>' | '#' | '&') break ;;
+      '|' | '||' | '&&' | ';' | '>' | '#' | '&' | '--') break ;;
       --*)
         has_word "$help" "${word%%=*}" || breach "$where" "anabranch ${verb[*]} has no ${word%%=*}"
         text=${word#--set=}
