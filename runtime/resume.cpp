@@ -94,6 +94,8 @@ void compare(const Manifest& manifest, const ResumeWish& wish, const Tell& tell)
     tell_schedule(saved, wish.config, manifest.step, tell);
     before = dump_config(saved);  // with keys that are newer than the checkpoint
   }
+  // Of what an imported one was trained with only the model matters.
+  if (manifest.weights_only()) return tell_changes(before, after, [](const std::string&) {});
   for (const char* name : {"ranks", "threads", "build", "device"}) {
     if (any_ranks && name == std::string_view("ranks")) continue;
     const std::string saved = fact(manifest.facts, name), now = fact(wish.facts, name);

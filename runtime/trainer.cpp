@@ -106,9 +106,14 @@ void Trainer::load() {
       {saver_.checkpoints(), job_.directory.path().string(), job_.resume, config_, job_.facts},
       job_.world, state_.items(), [this](const std::string& line) { tell("resume", line); });
   if (!manifest) return;
-  data_.check_same(*manifest);
+  if (!manifest->weights_only()) data_.check_same(*manifest);
   step_.restore(*manifest);
   saver_.resumed();
+  if (manifest->weights_only()) {
+    tell("resume", join("starts from imported weights, with a fresh optimizer: ",
+                        saver_.checkpoints().at(state_.step).string()));
+    return;
+  }
   tell("resume", join("resumed at step ", state_.step, " from ",
                       saver_.checkpoints().at(state_.step).string()));
   if (state_.step >= plan_.steps) {

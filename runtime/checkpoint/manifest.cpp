@@ -175,6 +175,11 @@ std::vector<CheckpointEntry> parse_entries(const std::string& text, const std::s
   return naming(source, [&] { return entries_of(json::parse(text)); });
 }
 
+bool Manifest::weights_only() const {
+  const auto found = facts.find(kHolds);
+  return found != facts.end() && found->second == kWeights;
+}
+
 void Manifest::check_coverage() const {
   std::map<std::string, std::vector<const CheckpointEntry*>> by_name;
   for (const CheckpointEntry& e : entries) by_name[e.name].push_back(&e);

@@ -28,12 +28,18 @@ struct CheckpointEntry {
 struct Manifest {
   // Format 1 knew slices along axis 0 only.
   static constexpr int kFormat = 2;
+  // The fact of a checkpoint that was imported, and its value: it has weights and buffers alone.
+  static constexpr const char* kHolds = "holds";
+  static constexpr const char* kWeights = "weights";
 
   int64_t step = 0;         // optimizer steps done
   int64_t next_sample = 0;  // the data position: the first global sample that was not used
   std::map<std::string, std::vector<double>> counters;  // small state: step guard, token count
   std::map<std::string, std::string> facts;  // config text, versions, data fingerprint, layout
   std::vector<CheckpointEntry> entries;
+
+  // Whether a run starts from its weights with a fresh optimizer and its own data.
+  [[nodiscard]] bool weights_only() const;
 
   // Throws Error (data, 65), naming the tensor, unless its entries have every element exactly once.
   void check_coverage() const;

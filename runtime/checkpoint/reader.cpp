@@ -60,6 +60,18 @@ std::vector<Run> overlap(const CheckpointEntry& e, const StateItem& item) {
   return common;
 }
 
+// What a checkpoint has of `items`: an imported one nothing of the optimizer, "adamw.m/wte.weight",
+// which is set to 0, for a damaged checkpoint may have left some there.
+std::vector<StateItem> items_of(const Manifest& manifest, std::vector<StateItem> items) {
+  if (!manifest.weights_only()) return items;
+  std::erase_if(items, [](StateItem& item) {
+    const bool of_optimizer = item.name.find('/') != std::string::npos;
+    if (of_optimizer) item.value.fill_zero();
+    return of_optimizer;
+  });
+  return items;
+}
+
 }  // namespace
 
 Manifest read_manifest(const fs::path& checkpoint) {
@@ -125,7 +137,7 @@ std::optional<Manifest> load_newest(const CheckpointDirectory& directory,
     std::string problem, misfit;
     try {
       manifest = read_manifest(directory.at(step));
-      load_state(directory.at(step), manifest, items, elsewhere);
+      load_state(directory.at(step), manifest, items_of(manifest, items), elsewhere);
     } catch (const Error& error) {
       (error.fault() == Fault::kConfig ? misfit : problem) = error.what();
     }

@@ -34,7 +34,8 @@ struct Together {
   std::function<void(const std::filesystem::path& checkpoint)> all_see = {};  // waits until they do
 };
 
-// Tries the checkpoints from the newest on until all ranks can load one. Collective through
+// Tries the checkpoints from the newest on until all ranks can load one; of an imported one the
+// items of the optimizer are 0. Collective through
 // `together`. `warn` is told what was wrong with each that was passed over. Nothing if there is no
 // checkpoint at all; throws Error (data, 65) if there are some and none is good, since starting
 // over would bury them.
