@@ -9,14 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "launch/options.h"
+#include "launch/interchange_verbs.h"
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/reader.h"
 #include "runtime/config/number.h"
-#include "runtime/interchange/export.h"
 
 namespace anabranch {
 namespace {
@@ -103,15 +102,6 @@ int verify(const CheckpointWish& wish) {
   return bad == 0 ? 0 : static_cast<int>(Fault::kData);
 }
 
-void export_and_say(const ExportOptions& options) {
-  const ExportReport report = export_run(options);
-  std::cout << options.out.string() << ": step " << report.step << "\n";
-  for (const fs::path& file : report.files) {
-    std::cout << fmt::format("  {:<18} {}\n", file.filename().string(),
-                             bytes_text(static_cast<double>(fs::file_size(file))));
-  }
-}
-
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int& exit_code) {
@@ -131,15 +121,8 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
     run_alone([&] { exit_code = verify(*wish); });
   });
 
-  auto options = std::make_shared<ExportOptions>();
-  CLI::App* sub = verb->add_subcommand("export", "safetensors, for other programs");
-  sub->add_option("PATH", options->path, "run directory or checkpoint")->required();
-  sub->add_option("--out", options->out, "folder to make")->required();
-  add_whole(*sub, "--step", options->step, {},
-            "which; 0: before the first step; default: the newest");
-  add_whole(*sub, "--batches", options->batches, {0, 1 << 20},
-            "also the batches of so many following steps");
-  sub->callback([options] { run_alone([&] { export_and_say(*options); }); });
+  add_export(*verb);
+  add_import(*verb);
 }
 
 }  // namespace anabranch

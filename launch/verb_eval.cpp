@@ -153,7 +153,11 @@ int run(const EvalWish& wish, RankProcess& process) {
     eval_core(wish.core, loaded, process, wish.json);
     return 0;
   }
-  const Dataset dataset = Dataset::open(wish.data.empty() ? loaded.config.data.path : wish.data);
+  const std::string data = wish.data.empty() ? loaded.config.data.path : wish.data;
+  if (data.empty()) {
+    throw usage_error("--data: the model was imported without any; name a data set");
+  }
+  const Dataset dataset = Dataset::open(data);
   check_tokenizer(loaded, dataset);
   const std::vector<Row> rows = measure_all(loaded, dataset, wish, process);
   if (process.first()) print(rows, loaded, process.devices().hardware(), wish.json);

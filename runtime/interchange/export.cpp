@@ -1,28 +1,34 @@
 #include "runtime/interchange/export.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/nn/init.h"
-#include "data/hdf5/file.h"
-#include "data/loader.h"
-#include "runtime/config/validate.h"
+#include "core/tensor/convert.h"
+#include "data/hdf5/raw_file.h"
+#include "runtime/checkpoint/directory.h"
+#include "runtime/interchange/hf_gpt2.h"
+#include "runtime/interchange/json_file.h"
+#include "runtime/interchange/replay_files.h"
 #include "runtime/interchange/safetensors.h"
+#include "runtime/interchange/staged_folder.h"
+#include "runtime/interchange/weight_files.h"
 #include "runtime/loaded_model.h"
 #include "runtime/memory_need.h"
 #include "runtime/models/registry.h"
-#include "runtime/rates.h"
-#include "runtime/run_data.h"
 #include "runtime/training_state.h"
 
 namespace anabranch {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr std::array<const char*, 6> kExportFiles = {
+    kWeightFile,   "config.json",           "config.yaml",
+    kRunTokenizer, "tokenizer_config.json", "batches.h5"};
 
 // The model of a run before its first step: nothing but its configuration is needed.
 LoadedModel initial_model(const fs::path& run) {
@@ -32,108 +38,130 @@ LoadedModel initial_model(const fs::path& run) {
   const Config config = load_config((run / "config.yaml").string());
   Tokenizer tokenizer = Tokenizer::load((run / kRunTokenizer).string());
   auto model = make_model(config, static_cast<int64_t>(tokenizer.vocab_size()));
-  require_memory(weights_memory(*model));
-  model->visit([&](Param& w) {
-    allocate(w, master_type(config.train.precision));
-    initialise(w, static_cast<uint64_t>(config.run.seed));
-  });
   return {run, {}, config, std::move(model), std::move(tokenizer)};
 }
 
-std::string config_json(const LoadedModel& loaded, int64_t rates) {
-  const Config& c = loaded.config;
-  const Rates schedule(c);
-  std::vector<double> learning_rates;
-  for (int64_t i = 0; i < rates; ++i)
-    learning_rates.push_back(schedule.lr(loaded.manifest.step + i));
-  const nlohmann::ordered_json document = {{"model_type", word_of(c.model.type)},
-                                           {"n_layer", c.model.layers},
-                                           {"n_head", c.model.heads},
-                                           {"n_embd", c.model.width},
-                                           {"n_inner", c.model.ffn_width},
-                                           {"n_positions", c.model.context},
-                                           {"vocab_size", loaded.model->vocabulary()},
-                                           {"gelu", word_of(c.model.gpt2.gelu)},
-                                           {"ln_eps", c.model.gpt2.norm_eps},
-                                           {"step", loaded.manifest.step},
-                                           {"optim",
-                                            {{"lr", c.optim.lr},
-                                             {"min_lr", c.optim.lr * c.optim.min_lr_ratio},
-                                             {"warmup_steps", c.optim.warmup_steps},
-                                             {"steps", planned_steps(c.train)},
-                                             {"beta1", c.optim.beta1},
-                                             {"beta2", c.optim.beta2},
-                                             {"eps", c.optim.eps},
-                                             {"weight_decay", c.optim.weight_decay},
-                                             {"clip_norm", c.optim.clip}}},
-                                           {"learning_rates", learning_rates}};
-  return document.dump(2) + "\n";
+void initialise_weights(LoadedModel& loaded) {
+  require_memory(weights_memory(*loaded.model));
+  loaded.model->visit([&](Param& w) {
+    allocate(w, master_type(loaded.config.train.precision));
+    initialise(w, static_cast<uint64_t>(loaded.config.run.seed));
+  });
 }
 
-// The batches of the steps after `first_sample`, as any number of ranks would see them.
-void write_batches(const fs::path& path, const LoadedModel& loaded, int64_t batches) {
-  const Config& c = loaded.config;
-  const Dataset dataset = Dataset::open(c.data.path);
-  const int64_t T = c.model.context, B = c.train.batch_tokens / T;
-  LoaderOptions options = loader_options(c, dataset);
-  options.start_sample = loaded.manifest.next_sample;
-  Loader loader(dataset, options);
-  Hdf5Writer file(path.string());
-  file.add("tokens", Hdf5Type::kI32, {batches, B, T + 1});
-  if (c.data.document_mask) file.add("document_starts", Hdf5Type::kI32, {batches, B, T});
-  file.lay_out();
-  std::vector<int32_t> rows(static_cast<size_t>(B * (T + 1)));
-  const auto bytes = static_cast<int64_t>(rows.size() * sizeof(int32_t));
-  for (int64_t i = 0; i < batches; ++i) {
-    const Batch batch = loader.next();
-    for (int64_t b = 0; b < B; ++b) {
-      const int32_t* inputs = batch.inputs.data<int32_t>() + b * T;
-      std::copy_n(inputs, T, rows.begin() + b * (T + 1));
-      rows[static_cast<size_t>(b * (T + 1) + T)] = batch.targets.data<int32_t>()[b * T + T - 1];
-    }
-    (void)file.write("tokens", rows.data(), bytes, i * bytes);
-    if (batch.document_starts.empty()) continue;
-    const auto size = static_cast<int64_t>(batch.document_starts.span<int32_t>().size_bytes());
-    (void)file.write("document_starts", batch.document_starts.data<int32_t>(), size, i * size);
+// Whether step 0 is what a run starts from by itself: an imported one has a checkpoint of it.
+bool is_initial(const ExportOptions& options) {
+  const fs::path run = run_directory_of(options.path);
+  return options.step == int64_t{0} &&
+         !fs::exists(CheckpointDirectory(run / "checkpoints").at(0) / "manifest.json");
+}
+
+LoadedModel model_of(const ExportOptions& options) {
+  return is_initial(options) ? initial_model(run_directory_of(options.path))
+                             : find_model(options.path, options.step);
+}
+
+ExportFormat format_of(const ExportOptions& options, const Config& config) {
+  const bool gpt2 = config.model.type == ModelType::kGpt2;
+  const ExportFormat format = options.format.value_or(
+      gpt2 && options.batches == 0 ? ExportFormat::kHf : ExportFormat::kGeneric);
+  if (format == ExportFormat::kGeneric) return format;
+  if (!gpt2) {
+    throw config_error("model.type is ", word_of(config.model.type),
+                       ", and Hugging Face's GPT-2 is gpt2 alone: export with --format generic");
   }
-  file.commit();
+  if (options.batches > 0) {
+    throw usage_error("--batches go with --format generic, whose names replaying reads");
+  }
+  return format;
+}
+
+// Parameters, then buffers, as weights_of() has them.
+std::vector<ExportName> names_of(Model& model, const Config& config, ExportFormat format,
+                                 bool bf16) {
+  std::vector<ExportName> names;
+  const DType type = bf16 ? DType::kBF16 : master_type(config.train.precision);
+  model.visit([&](Param& w) {
+    const HfName hf = format == ExportFormat::kHf ? hf_gpt2_name(w) : HfName{w.name};
+    const Shape shape = hf.transposed ? Shape{w.shape[1], w.shape[0]} : w.shape;
+    names.push_back({w.name, hf.name, shape, type, hf.transposed});
+  });
+  model.visit_buffers([&](Buffer& b) {
+    names.push_back({b.name, b.name, b.value.shape(), b.value.dtype(), false});
+  });
+  return names;
+}
+
+std::vector<StateItem> tensors_of(Model& model, const std::vector<ExportName>& names) {
+  std::vector<StateItem> items = weights_of(model);
+  AB_CHECK(items.size() == names.size(), items.size(), " tensors, ", names.size(), " names");
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Tensor& value = items[i].value;
+    items[i].value = converted(value, names[i].type, "export");
+    if (names[i].transposed) items[i].value = transposed(items[i].value);
+    items[i].name = names[i].name;
+  }
+  return items;
+}
+
+// Whether a folder holds what an export wrote, and nothing else.
+bool is_export(const fs::path& folder) {
+  for (const auto& item : fs::directory_iterator(folder)) {
+    const std::string name = item.path().filename().string();
+    if (std::ranges::find(kExportFiles, name) == kExportFiles.end()) return false;
+  }
+  if (!fs::exists(folder / "config.json")) return false;
+  const std::string text = read_json_object((folder / "config.json").string());
+  return nlohmann::json::parse(text).contains("anabranch");
 }
 
 // A data set, a run, or a folder of somebody's own is not overwritten; an earlier export is.
 void refuse_other_folders(const fs::path& out) {
-  const bool exported = fs::exists(out / "model.safetensors");
-  for (const char* other : {"dataset.json", "checkpoints", "config.json"}) {
-    if (!fs::exists(out / other) || (exported && other == std::string("config.json"))) continue;
-    throw usage_error(out.string(), " already holds ", other,
-                      ", which no export wrote; export to a ", "folder of its own");
-  }
+  if (!fs::exists(out)) return;
+  if (fs::is_directory(out) && (fs::is_empty(out) || is_export(out))) return;
+  throw usage_error(out.string(), " is there already, and no export wrote all that it holds; ",
+                    "export to a folder of its own");
 }
 
 }  // namespace
 
 ExportReport export_run(const ExportOptions& options) {
-  const bool initial = options.step == int64_t{0};
-  LoadedModel loaded = initial ? initial_model(run_directory_of(options.path))
-                               : find_model(options.path, options.step);
-  if (!initial) load_weights(loaded, nullptr);
-  if (loaded.config.model.type != ModelType::kGpt2) {
-    throw config_error("model.type is ", word_of(loaded.config.model.type),
-                       ", and only gpt2 models are exported; read the checkpoint's HDF5 files");
-  }
+  LoadedModel loaded = model_of(options);
+  ExportReport report{loaded.manifest.step, format_of(options, loaded.config), {}};
   refuse_other_folders(options.out);
-  std::error_code failure;
-  fs::create_directories(options.out, failure);
-  if (failure) throw io_error("cannot create ", options.out.string(), ": ", failure.message());
-  ExportReport report{loaded.manifest.step, {}};
+  if (is_initial(options)) {
+    initialise_weights(loaded);
+  } else {
+    load_weights(loaded, nullptr);
+  }
+  const auto names = names_of(*loaded.model, loaded.config, report.format, options.bf16);
+  StagedFolder folder(options.out);
   const auto file = [&](const char* name) {
-    return report.files.emplace_back(options.out / name).string();
+    report.files.emplace_back(options.out / name);
+    return (folder.path() / name).string();
   };
-  write_safetensors(file("model.safetensors"), weights_of(*loaded.model),
-                    {{"format", "pt"}, {"step", std::to_string(loaded.manifest.step)}});
-  write_atomically(file("config.json"), config_json(loaded, std::max<int64_t>(options.batches, 1)));
+  write_safetensors(file(kWeightFile), tensors_of(*loaded.model, names),
+                    {{"format", "pt"}, {"step", std::to_string(report.step)}});
+  const auto write = [&](const char* name, const std::string& text) {
+    write_atomically(file(name), text);
+  };
+  if (report.format == ExportFormat::kHf) {
+    const DType type = names.front().type;
+    write("config.json", write_hf_gpt2_config(loaded.config, loaded.tokenizer, type, report.step));
+    write("tokenizer_config.json", write_hf_tokenizer_config(loaded.config, loaded.tokenizer));
+  } else {
+    write("config.json", write_generic_config(loaded, std::max<int64_t>(options.batches, 1)));
+    write("config.yaml", dump_config(loaded.config));
+  }
   loaded.tokenizer.save(file(kRunTokenizer));
   if (options.batches > 0) write_batches(file("batches.h5"), loaded, options.batches);
+  folder.publish();
   return report;
+}
+
+std::vector<ExportName> export_names(const ExportOptions& options) {
+  const LoadedModel loaded = model_of(options);
+  return names_of(*loaded.model, loaded.config, format_of(options, loaded.config), options.bf16);
 }
 
 }  // namespace anabranch

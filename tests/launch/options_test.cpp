@@ -173,6 +173,7 @@ TEST_F(OptionsTest, MissingInputsAre65EverywhereAndFoldersToo) {
                                 "checkpoint verify none",
                                 "checkpoint export none --out o",
                                 "checkpoint export none --step 0 --out o",
+                                "checkpoint import none --out o",
                                 "eval none",
                                 "generate none",
                                 "generate . --prompts none.txt",

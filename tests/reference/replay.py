@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Replays the first steps of a GPT-2 run in PyTorch and prints its losses beside the run's own.
 
-    anabranch checkpoint export RUN --step 0        (writes a directory, here DIR)
+    anabranch checkpoint export RUN --step 0 --batches 20 --format generic --out DIR
     python tests/reference/replay.py DIR --metrics RUN/metrics.jsonl [--steps 20] [--dtype float32]
 
 Needs torch, numpy and h5py. Exits with 1 if a loss differs by more than --tolerance (relative).

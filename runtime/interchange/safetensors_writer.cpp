@@ -1,9 +1,9 @@
-#include "runtime/interchange/safetensors.h"
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "data/hdf5/raw_file.h"
+#include "runtime/interchange/safetensors.h"
 
 namespace anabranch {
 namespace {
@@ -21,14 +21,21 @@ const char* safetensors_type(DType type) {
   }
 }
 
+std::vector<StateItem> widest_first(std::vector<StateItem> tensors) {
+  std::ranges::stable_sort(tensors, std::greater<>(),
+                           [](const StateItem& item) { return size_of(item.value.dtype()); });
+  return tensors;
+}
+
 }  // namespace
 
 void write_safetensors(const std::string& path, const std::vector<StateItem>& tensors,
                        const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;
   if (!metadata.empty()) header["__metadata__"] = metadata;
+  const std::vector<StateItem> items = widest_first(tensors);
   size_t end = 0;
-  for (const StateItem& item : tensors) {
+  for (const StateItem& item : items) {
     const size_t begin = end;
     end += item.value.bytes();
     header[item.name] = {
@@ -46,7 +53,7 @@ void write_safetensors(const std::string& path, const std::vector<StateItem>& te
   auto at = static_cast<int64_t>(sizeof length);
   file.write(at, text.data(), text.size());
   at += static_cast<int64_t>(text.size());
-  for (const StateItem& item : tensors) {
+  for (const StateItem& item : items) {
     file.write(at, item.value.raw(), item.value.bytes());
     at += static_cast<int64_t>(item.value.bytes());
   }
