@@ -119,9 +119,11 @@ bool Cmollm::has_causal_mode() const {
 
 StreamContext Cmollm::averaging(int64_t sequences, const Tensor& starts) const {
   StreamContext context;
-  context.mean = [sequences, form = mean_form(keys_), starts](const Var& v) {
-    const bool global = form.kind == MeanForm::Kind::kGlobal;
-    return prefix_mean(v, sequences, form, global ? Tensor() : starts);
+  const MeanForm form = mean_form(keys_);
+  const bool global = form.kind == MeanForm::Kind::kGlobal;
+  const Tensor from = global ? Tensor() : starts.beside(tables_.tokens.value);
+  context.mean = [sequences, form, from](const Var& v) {
+    return prefix_mean(v, sequences, form, from);
   };
   return context;
 }
@@ -167,7 +169,8 @@ Var Cmollm::run_spans(Tape* tape, const Pass& pass) {
   const Tensor ids = copies_.rows_of_all(pass.batch.inputs);
   const Tensor starts = copies_.rows_of_all(pass.batch.document_starts);
   const int64_t n = copies_.count(), sequences = n * ids.dim(0);
-  const auto attend = [sequences, heads = options_.heads, all = repeated(starts, n)](const Var& v) {
+  const Tensor all = repeated(starts, n).beside(tables_.tokens.value);
+  const auto attend = [sequences, heads = options_.heads, all](const Var& v) {
     return attention(v, sequences, heads, all);
   };
   const BlockContext block{attend, [](const Var& v, int /*site*/) { return v; }};

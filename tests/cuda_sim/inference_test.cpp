@@ -90,6 +90,18 @@ const Family kFamilies[] = {
        c.model.cmollm.streams = 2;
        c.model.cmollm.span = 1;
      }},
+    {"cmollm_masked",
+     [](Config& c) {
+       streams<GateVariant::kAdaptive>(c);
+       c.data.document_mask = true;
+     }},
+    {"cmollm_pipeline_masked",
+     [](Config& c) {
+       streams<GateVariant::kContextAware>(c);
+       c.data.document_mask = true;
+       c.model.cmollm.mode = StreamMode::kPipeline;
+       c.model.cmollm.streams = 2;
+     }},
     {"parascale",
      [](Config& c) {
        c.model.type = ModelType::kParascale;

@@ -60,6 +60,20 @@ const Family kFamilies[] = {
        c.model.cmollm.mode = StreamMode::kPipeline;
        c.model.cmollm.streams = 2;
      }},
+    {"cmollm_masked",
+     [](Config& c) {
+       streams<GateVariant::kContextAware>(c);
+       c.data.document_mask = true;
+     }},
+    {"cmollm_pipeline_masked",
+     [](Config& c) {
+       streams<GateVariant::kContextAware>(c);
+       c.data.document_mask = true;
+       c.model.recompute = true;
+       c.model.cmollm.mode = StreamMode::kPipeline;
+       c.model.cmollm.streams = 2;
+       c.model.cmollm.span = 1;
+     }},
     {"parascale",
      [](Config& c) {
        c.model.type = ModelType::kParascale;
