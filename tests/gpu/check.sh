@@ -16,6 +16,7 @@
 # /usr/local/cuda-*, what the loader knows, the nvidia-* packages of python3. The program has cudart in it, and one rank
 # needs no NCCL. Where the program does not start it is built again from the packed source.
 #
+# FOLDER is new, empty, or that of an earlier run, whose results go once a GPU is found; any other is refused.
 # Ends with FOLDER/result.json and FOLDER/result.txt. Exit code: 0; 1 if a part failed; 69 if there is no GPU.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -62,6 +63,9 @@ else
   [ -x "$bin/anabranch" ] || die "no program: build it with cmake --preset cuda && cmake --build --preset cuda" 69
 fi
 
+# What the loader knows; ldconfig is not on every user's PATH.
+loader_libraries() { PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null; }
+
 # The GPU, before anything that takes time.
 has_driver() {
   local folder folders
@@ -69,7 +73,7 @@ has_driver() {
   for folder in "${folders[@]}"; do
     if [ -e "$folder/libcuda.so.1" ]; then return 0; fi
   done
-  [[ $(ldconfig -p 2>/dev/null) == *libcuda.so.1* ]]
+  [[ $(loader_libraries) == *libcuda.so.1* ]]
 }
 has_driver || die "no GPU: the driver's library libcuda.so.1 is not installed here" 69
 
@@ -79,7 +83,7 @@ library_folders() {
   for home in ${CUDA_HOME:+"$CUDA_HOME"} /usr/local/cuda $(find /usr/local -maxdepth 1 -name 'cuda-*' | sort -rV); do
     printf '%s\n' "$home/lib64" "$home/targets/x86_64-linux/lib"
   done
-  ldconfig -p 2>/dev/null | sed -nE 's/.*lib(cublas|nccl)\.so\.[0-9]+ .*=> (.*)\/[^/]*$/\2/p' | sort -u
+  loader_libraries | sed -nE 's/.*lib(cublas|nccl)\.so\.[0-9]+ .*=> (.*)\/[^/]*$/\2/p' | sort -u
   if command -v python3 >/dev/null; then
     # Both layouts of the packages: nvidia/cublas/lib and nvidia/cu13/lib.
     python3 -c 'import glob, site, sys
@@ -106,7 +110,10 @@ with_libraries() {
 
 mkdir -p "$out" || die "cannot make $out" 74
 out=$(cd "$out" && pwd)
-rm -f "$out"/*.json "$out"/*.log "$out/result.txt"
+mark=$out/.gpu-check  # tells a folder of ours
+[ -e "$mark" ] || [ -z "$(ls -A "$out")" ] ||
+  die "$out holds files that are not from here; give a folder that is new or empty by --out" 64
+touch "$mark" || die "cannot write to $out" 74
 
 # Built again where the packed program does not start.
 starts() { with_libraries "$bin/anabranch" --version >"$out/version.log" 2>&1; }
@@ -129,15 +136,23 @@ fi
 with_libraries "$bin/anabranch" doctor --dir "$out" >"$out/doctor.log" 2>&1 || true
 gpu=$(sed -nE 's/.* gpu 0: ([^,]*),.*/\1/p' "$out/doctor.log")
 [ -n "$gpu" ] || die "no GPU: $(sed -nE 's/.* gpus: none: //p; s/.*(anabranch: note: )/\1/p' "$out/doctor.log" | head -n 1)" 69
-# Dense bf16 FLOP per second that the vendor states, and the file with the rest of its figures.
-case "$gpu" in
-  *H100*PCIe*) peak=756e12 machine= ;;
-  *H100*) peak=989e12 machine=h100 ;;
-  *H200*) peak=989e12 machine=h200 ;;
-  *A100*) peak=312e12 machine=a100-80 ;;
-  *) peak='' machine='' ;;
-esac
-echo "GPU: $gpu${peak:+, stated peak $peak FLOP/s}"
+# An earlier run's results.
+find "$out" -maxdepth 1 \( -name '*.json' -o -name '*.log' -o -name result.txt \) \
+  ! -name version.log ! -name build.log ! -name doctor.log -delete
+# What a datasheet states of a GPU of just this name: dense bf16 FLOP per second, and the file with all of its figures
+# where there is one. Of another variant, or a part of one (MIG), nothing is known.
+datasheet() {
+  case "$1" in
+    "NVIDIA H100 80GB HBM3") echo 989e12 h100 ;;
+    "NVIDIA H100 PCIe") echo 756e12 ;;
+    "NVIDIA H200") echo 989e12 h200 ;;
+    "NVIDIA A100-SXM4-80GB") echo 312e12 a100-80 ;;
+    "NVIDIA A100 80GB PCIe" | "NVIDIA A100-SXM4-40GB" | "NVIDIA A100-PCIE-40GB") echo 312e12 ;;
+  esac
+}
+read -r peak machine <<<"$(datasheet "$gpu")"
+if [ -n "$peak" ]; then stated="stated peak $peak FLOP/s"; else stated="no figure of its datasheet is known"; fi
+echo "GPU: $gpu, $stated"
 
 # Results: a line of the table and a member of the JSON each.
 json=() table=() failed=0

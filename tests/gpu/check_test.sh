@@ -15,7 +15,7 @@ cat >"$bin/anabranch" <<'PROGRAM'
 case "$* " in
   --version*) echo 'anabranch of "today"' ;;
   doctor*) [ -n "${NO_GPU:-}" ] && echo '  ok    gpus: none: CUDA finds no GPU: none is here' && exit
-    echo '  ok    gpu 0: NVIDIA H200, 139 GiB, NVLink yes' ;;
+    echo "  ok    gpu 0: ${GPU:-NVIDIA H200}, 139 GiB, NVLink yes" ;;
   *generate*) printf '{\n  "decode_tokens_per_second": 812.5\n}\n' ;;
   eval*) printf 'device: x\n{\n      "loss": %s,\n}\n' "$([[ $* == *cuda* ]] && echo "${LOSS:-4.01}" || echo 4.02)" ;;
   bench\ ops*gpt2-85m*)
@@ -109,8 +109,28 @@ cp "$temp/whole" "$bin/anabranch"
 
 run 69 env NO_GPU=1 "$pack/check.sh" --out "$out"
 expect 'check: no GPU: CUDA finds no GPU: none is here' "$temp/said"
+[ -e "$out/result.json" ] || { echo "check_test: without a GPU the earlier results are gone"; bad=1; }
+
+# Folders of others are left alone.
+mkdir -p "$temp/theirs/run"
+touch "$temp/theirs/notes.json" "$temp/theirs/run/kept"
+run 64 "$pack/check.sh" --out "$temp/theirs" --only train
+expect 'theirs holds files that are not from here' "$temp/said"
+[ -e "$temp/theirs/notes.json" ] && [ -e "$temp/theirs/run/kept" ] || { echo "check_test: files are gone"; bad=1; }
+
+# Figures are those of the very GPU, or none.
+stated() {  # NAME TEXT
+  run 0 env GPU="$1" PATH="$temp/none:$PATH" "$pack/check.sh" --out "$out" --only torch
+  expect "GPU: $1, $2" "$temp/said"
+}
+stated "NVIDIA H100 80GB HBM3" "stated peak 989e12 FLOP/s"
+stated "NVIDIA H100 PCIe" "stated peak 756e12 FLOP/s"
+stated "NVIDIA A100-SXM4-40GB" "stated peak 312e12 FLOP/s"
+for gpu in "NVIDIA H100 NVL" "NVIDIA H200 NVL" "NVIDIA GH200 480GB" "NVIDIA RTX A1000" "NVIDIA H100 80GB HBM3 MIG 1g.10gb"; do
+  stated "$gpu" "no figure of its datasheet is known"
+done
 run 64 "$pack/check.sh" --only nothing
-if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+if ! PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; then
   run 69 env LD_LIBRARY_PATH= "$pack/check.sh" --out "$out"
   expect 'check: no GPU: the driver' "$temp/said"
 fi

@@ -51,7 +51,7 @@ run env LD_LIBRARY_PATH="$temp/driver" "$program" config keys
 [ "$code" = 0 ] && [ "$err" = "" ] || fault "config keys with a driver: $code $err"
 
 # With no driver one line says so, and what asks for a GPU is refused.
-if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+if PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; then
   echo "a driver is installed here: not checked how the program falls back"
 else
   run "$program" doctor --dir "$temp"
