@@ -4,9 +4,16 @@
 #
 #   tests/gpu/pack.sh FOLDER [--dirty]     --dirty: packs files that are not committed too, and says so
 #
-# Not packed: the driver, cuBLAS and NCCL, which check.sh finds there.
+# FOLDER is new or empty, outside of the checkout, and written whole or not at all. Not packed: the driver, cuBLAS and
+# NCCL, which check.sh finds there, and Arrow: the program is built without Parquet, of which nothing is read there.
 set -euo pipefail
-folder=${1:?usage: tests/gpu/pack.sh FOLDER [--dirty]}
+usage() {
+  echo "usage: tests/gpu/pack.sh FOLDER [--dirty]" >&2
+  exit 64
+}
+[ $# -ge 1 ] && [ $# -le 2 ] && [ -n "$1" ] && [[ "$1" != -* ]] || usage
+[ $# -eq 1 ] || [ "$2" = --dirty ] || usage
+target=$(realpath -m -- "$1")
 dirty=${2:-}
 cd "$(dirname "$0")/../.."
 most=$((60 << 20))
@@ -19,16 +26,21 @@ die() {
 changes=$(git status --porcelain)
 [ -z "$changes" ] || [ "$dirty" = --dirty ] || die "this checkout is not clean; commit, or give --dirty: $changes"
 command -v nvcc >/dev/null || die "nvcc is not installed"
-if [ -e "$folder" ] && [ -n "$(ls -A "$folder")" ]; then die "$folder is not empty"; fi
-mkdir -p "$folder"
-folder=$(realpath "$folder")
+[[ "$target/" != "$(pwd -P)"/* ]] || die "$target is inside the checkout; give a folder elsewhere"
+[ ! -e "$target" ] || [ -d "$target" ] || die "$target is not a folder"
+if [ -d "$target" ] && [ -n "$(ls -A "$target")" ]; then die "$target is not empty"; fi
 
-cmake --preset cuda >/dev/null
-cmake --build --preset cuda
 built=build/cuda
 temp=$(mktemp -d)
-trap 'rm -r "$temp"' EXIT
-mkdir -p "$temp/program/bin" "$temp/program/lib"
+folder=$temp/pack
+finish() {
+  rm -r "$temp"
+  cmake --preset cuda -UAB_PARQUET >/dev/null  # the next build of the checkout is the usual one
+}
+trap finish EXIT
+cmake --preset cuda -DAB_PARQUET=OFF >/dev/null
+cmake --build --preset cuda
+mkdir -p "$folder" "$temp/program/bin" "$temp/program/lib"
 
 say "program"
 for file in anabranch libanabranch_cpu.so libanabranch_cuda.so core_cuda_tests; do
@@ -44,7 +56,10 @@ tar -czf "$folder/program.tar.gz" -C "$temp" program
 
 say "source"
 if [ "$dirty" = --dirty ]; then
-  git ls-files -z --cached --others --exclude-standard | tar --null -czf "$folder/source.tar.gz" --files-from=-
+  # Of what git lists, what is there: a tracked file may be deleted.
+  git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+    if [ -e "$file" ] || [ -L "$file" ]; then printf '%s\0' "$file"; fi
+  done | tar --null -czf "$folder/source.tar.gz" --files-from=-
 else
   git archive HEAD | gzip >"$folder/source.tar.gz"
 fi
@@ -67,5 +82,8 @@ ANABRANCH_DEVICE=cpu "$built/anabranch" shard build --tokenizer "$temp/tokenizer
 } >"$folder/MANIFEST"
 
 size=$(du -sb "$folder" | cut -f1)
-say "$folder: $(awk -v b="$size" 'BEGIN {printf "%.1f MiB", b / 1048576}'); run $folder/check.sh on the other machine"
-[ "$size" -le "$most" ] || die "that is more than 60 MiB"
+mebibytes=$(awk -v b="$size" 'BEGIN {printf "%.1f MiB", b / 1048576}')
+[ "$size" -le "$most" ] || die "the pack is $mebibytes, more than 60 MiB: $(cd "$folder" && du -sh ./* | sort -rh | head -n 3 | tr '\n\t' '; ')"
+mkdir -p "$target"
+cp -r "$folder/." "$target/"
+say "$target: $mebibytes; run $target/check.sh on the other machine"
