@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -16,6 +17,9 @@ std::string_view kernel_in(std::string_view signature) {
 }
 
 std::string text_of(const dim3& extent) { return join(extent.x, " x ", extent.y, " x ", extent.z); }
+
+// The most blocks of a grid along y, and along z; along x there may be 2^31 - 1.
+constexpr unsigned kMostBlocks = 65535;
 
 int current_device() {
   int device = 0;
@@ -39,6 +43,12 @@ cudaError_t allow_shared(const void* kernel, size_t bytes) {
 }
 
 void launch_failed(cudaError_t error, const Grid& grid, const char* signature) {
+  // Where there are as many sequences, or 64 times as many rows.
+  if (std::max(grid.blocks.y, grid.blocks.z) > kMostBlocks) {
+    throw config_error("[cuda] ", text_of(grid.blocks), " blocks, of which a GPU takes at most ",
+                       kMostBlocks, " along the second and third: use a smaller ",
+                       "train.micro_batch; ", kernel_in(signature));
+  }
   throw Error(
       Fault::kInternal,
       join("[cuda] launch failed: ", cudaGetErrorName(error), ", ", cudaGetErrorString(error), "; ",

@@ -27,8 +27,11 @@ namespace anabranch {
 //   y          [B*T, C]
 //
 // Keeps qkv, first_key, last_key, y and the log-sum-exp of each row's scores [B, H, T]. Sums are in
-// Accumulator<T>; the result does not depend on the number of threads.
-// Throws Error if the shape of qkv does not divide into batch and heads, or a bound is not so.
+// Accumulator<T>; the result does not depend on the number of threads. A NaN or infinity in a key
+// or value may make NaN of tokens that do not see it: kernels that go by tiles multiply what is
+// masked by zeros.
+// Throws Error if the shape of qkv does not divide into batch and heads, or a bound is not so; on
+// a GPU, with more than 65535 sequences or heads.
 Var attention(const Var& qkv, int64_t batch, int64_t heads, const Tensor& first_key = {},
               const Tensor& last_key = {});
 

@@ -277,7 +277,8 @@ void kappa_swiglu_backward(const KappaSinks& out, const Tensor& dh, const KappaI
     const int64_t rows = in.x.dim(0), width = k.in.width;
     Tensor sums, score_sums;
     if (out.dalpha != nullptr || out.db != nullptr) {
-      sums = dh.like({k.tiles, 2, width}, kDTypeOf<A>, "partial sums");
+      // Of no tile too: kernels get addresses within it.
+      sums = dh.like({std::max<int64_t>(k.tiles, 1), 2, width}, kDTypeOf<A>, "partial sums");
     }
     if (out.dscore != nullptr) {
       score_sums = dh.like({rows, k.in.strips}, kDTypeOf<A>, "partial sums");

@@ -25,7 +25,9 @@ namespace anabranch {
 //   y        [1]     float32, in a float64 run float64; summed in double
 //
 // Writes the gradient of w during the forward, on a tape that runs backward. Keeps dx. Logits are
-// float32 (float64); in a bf16 run dl is bf16. A non-finite logit makes the loss NaN.
+// float32 (float64); in a bf16 run dl is bf16. A logit that is NaN or infinity makes the loss NaN;
+// one of minus infinity is a token of probability 0, so that the loss is infinite if it is a target
+// and NaN where a row has no other, and with a softcap it makes the loss NaN too.
 // Throws Error (data) on a target out of range, naming its row; Error on a negative softcap; in
 // backward, Error if the gradient that arrives is not 1. On a GPU, where nobody waits to look, a
 // target out of range makes the loss NaN, and the gradient that arrives is taken to be 1.

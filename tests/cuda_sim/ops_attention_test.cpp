@@ -98,6 +98,21 @@ TEST_F(SimAttention, TakesNoRows) {
   }
 }
 
+// A sequence is a block along z, of which a GPU takes no more.
+TEST_F(SimAttention, RefusesMoreSequencesThanALaunchHas) {
+  constexpr int64_t kMost = 65535;
+  EXPECT_NO_THROW((void)attention(gpu_.place(test::random({kMost, 3}, 1)), kMost, 1));
+  try {
+    (void)attention(gpu_.place(test::random({kMost + 1, 3}, 1)), kMost + 1, 1);
+    ADD_FAILURE() << "launched";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::kConfig);
+    EXPECT_THAT(error.what(), testing::HasSubstr("at most 65535 along the second and third: use a "
+                                                 "smaller train.micro_batch"));
+  }
+  (void)cuda_sim::take_fault();
+}
+
 // Rows that begin 4 bytes beside 16 go the way of single elements, with the same sums.
 TEST_F(SimAttention, TakesViewsThatAreNotAligned) {
   constexpr int64_t kWidth = 48;

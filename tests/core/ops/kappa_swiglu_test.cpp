@@ -105,6 +105,18 @@ TEST(KappaSwiglu, TypesAgree) {
   }
 }
 
+// As of a rank's only expert: what is added to is left as it is, or is 0.
+TEST(KappaSwiglu, AnExpertWithoutRowsHasNoGradient) {
+  const Groups none{{0, 0}};
+  for (const test::TestDevice& device : test::devices()) {
+    Terms w(none, 8, DType::kF32);
+    const auto op = [&](const Var& x) { return kappa_swiglu(x, Var(), nullptr, &w.b, none); };
+    const test::OpRun run =
+        test::run_op(op, test::random({0, 16}, 3, DType::kF32), {&w.b}, {}, device);
+    EXPECT_EQ(test::values(run.dparams[0]), std::vector<double>(8, 0)) << device.name;
+  }
+}
+
 // Gates and terms far outside the range of training: neither NaN nor infinity, and still right.
 TEST(KappaSwiglu, ExtremesAreRight) {
   const std::vector<float> sizes{0, 1e-30F, 1, 20, 90, 1e4F, 1e9F};
