@@ -28,6 +28,7 @@ struct OpsReport {
   const Config& config;
   const OpsWish& wish;
   int threads;
+  std::string device;
   std::optional<Machine> machine;
 
   [[nodiscard]] OpBound bound(const OpTiming& op) const {
@@ -90,16 +91,19 @@ void print(const std::vector<OpTiming>& ops, const OpsReport& report) {
   const std::string precision(word_of(config.train.precision));
   const int64_t rows = config.train.micro_batch * config.model.context;
   if (report.wish.model.json) {
-    nlohmann::ordered_json document = {
-        {"precision", precision}, {"threads", report.threads}, {"tokens", rows}};
+    nlohmann::ordered_json document = {{"precision", precision},
+                                       {"device", report.device},
+                                       {"threads", report.threads},
+                                       {"tokens", rows}};
     if (report.machine) document["machine"] = report.machine->name;
     document["ops"] = nlohmann::ordered_json::array();
     for (const OpTiming& op : ops) document["ops"].push_back(json_of(op, report));
     std::cout << document.dump(2) << "\n";
     return;
   }
-  std::cout << fmt::format("{}, width {}, {}, {}{}\n", counted(rows, "token"), config.model.width,
-                           precision, counted(report.threads, "thread"),
+  std::cout << fmt::format("{}, width {}, {}, {}, on {}{}\n", counted(rows, "token"),
+                           config.model.width, precision, counted(report.threads, "thread"),
+                           report.device,
                            report.machine ? "; at best: " + report.machine->name : "")
             << title(report);
   for (const OpTiming& op : ops) std::cout << line_of(op, report);
@@ -108,10 +112,12 @@ void print(const std::vector<OpTiming>& ops, const OpsReport& report) {
 int run(OpsWish wish, RankProcess& process) {
   if (!wish.type.empty()) wish.model.sets.push_back("train.precision=" + wish.type);
   const Config config = bench_config(wish.model, process);
-  OpsReport report{config, wish, process.context().threads, {}};
+  OpsReport report{config, wish, process.context().threads, process.devices().hardware(), {}};
   if (!wish.machine.empty()) report.machine = load_machine(wish.machine);
-  const std::vector<OpTiming> ops = bench_ops(
-      config, wish.model.vocabulary, wish.count ? 0 : wish.repeats, process.context().pool);
+  // To count takes no memory of a GPU.
+  const auto pool = wish.count ? std::make_shared<Pool>() : process.context().pool;
+  const std::vector<OpTiming> ops =
+      bench_ops(config, wish.model.vocabulary, wish.count ? 0 : wish.repeats, pool);
   if (process.first()) print(ops, report);
   return 0;
 }

@@ -94,7 +94,7 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
     return;
   }
   std::cout << fmt::format(
-      "{}, {} a step, {} of {}\n"
+      "{}, {} a step, {} of {}, on {}\n"
       "step            {:.3f} s (median of {}; {:.3f} to {:.3f})\n"
       "throughput      {:.0f} tokens/s, {:.1f} GFLOP/s\n"
       "{}{}"
@@ -102,7 +102,8 @@ void print(const StepBench& b, const RankProcess& process, int ranks, bool json)
       "{}"
       "peak memory     {} of tensors, {} resident\n",
       counted(b.parameters, "parameter"), counted(b.tokens_per_step, "token"),
-      counted(ranks, "rank"), counted(process.context().threads, "thread"), step, b.seconds.size(),
+      counted(ranks, "rank"), counted(process.context().threads, "thread"),
+      process.devices().hardware(), step, b.seconds.size(),
       *std::min_element(b.seconds.begin(), b.seconds.end()),
       *std::max_element(b.seconds.begin(), b.seconds.end()), tokens / step,
       b.flops_per_step / step / 1e9, products_text(b, step), update_text(b, step),
@@ -124,7 +125,7 @@ std::string side_text(const StepPair::Side& side) {
       side.macs_per_token);
 }
 
-void print(const StepPair& pair, const StepWish& wish) {
+void print(const StepPair& pair, const StepWish& wish, const RankProcess& process) {
   const PairedRatio& r = pair.ratio;
   std::string changes;
   for (const std::string& change : wish.model.against)
@@ -132,7 +133,8 @@ void print(const StepPair& pair, const StepWish& wish) {
   if (wish.model.json) {
     nlohmann::ordered_json ratio;
     for (const auto& [name, value] : ratio_fields(r)) ratio[name] = value;
-    const nlohmann::ordered_json document = {{"pairs", r.pairs},
+    const nlohmann::ordered_json document = {{"device", process.devices().hardware()},
+                                             {"pairs", r.pairs},
                                              {"changes", wish.model.against},
                                              {"first", json_of(pair.first)},
                                              {"second", json_of(pair.second)},
@@ -144,14 +146,16 @@ void print(const StepPair& pair, const StepWish& wish) {
     return;
   }
   std::cout << fmt::format(
+      "on              {}\n"
       "as configured   {}"
       "against         {}"
       "                {}\n"
       "time ratio      {}\n"
       "multiply-adds   {:.4f} of the other's; time ratio over it {:.4f}\n"
       "peak memory     {} of tensors, {} resident, of both\n",
-      side_text(pair.first), side_text(pair.second), changes, ratio_text(r), pair.macs_ratio(),
-      r.median / pair.macs_ratio(), bytes_text(static_cast<double>(pair.pool_peak_bytes)),
+      process.devices().hardware(), side_text(pair.first), side_text(pair.second), changes,
+      ratio_text(r), pair.macs_ratio(), r.median / pair.macs_ratio(),
+      bytes_text(static_cast<double>(pair.pool_peak_bytes)),
       bytes_text(static_cast<double>(pair.resident_peak_bytes)));
 }
 
@@ -170,7 +174,7 @@ int run_pair(const StepWish& wish, const Config& config, RankProcess& process) {
   process.require(need);
   const StepPair pair = bench_step_pair(config, other, wish.model.vocabulary, wish.pairs,
                                         process.world(), process.context());
-  if (process.first()) print(pair, wish);
+  if (process.first()) print(pair, wish, process);
   return 0;
 }
 

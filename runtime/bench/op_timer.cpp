@@ -14,9 +14,16 @@ OpTimer::OpTimer(int64_t rows, DType type, int64_t repeats, std::shared_ptr<Pool
       wide_(accumulator_of(type)),
       pool_(std::move(pool)) {}
 
-Tensor OpTimer::random(Shape shape, DType type) const { return random_values(shape, type, pool_); }
+Tensor OpTimer::random(Shape shape, DType type) const {
+  return runs() ? random_values(shape, type, pool_) : Tensor(shape, type, pool_, "bench");
+}
+
+Tensor OpTimer::logits(int64_t columns) const {
+  return random_values({rows_, columns}, wide_, pool_);
+}
 
 void OpTimer::make(Param& w) const {
+  if (!runs()) return;
   set_compute(w, type_);
   allocate(w, wide_, pool_);
   initialise(w, 1);
@@ -33,7 +40,7 @@ void OpTimer::finish() const {
 
 void OpTimer::time(const std::string& name, double flops, double moved,
                    const std::function<void()>& f) {
-  if (repeats_ == 0) return all_.push_back({name, 0, flops, moved});
+  if (!runs()) return all_.push_back({name, 0, flops, moved});
   const int64_t calls = on_gpu() ? 20 : 1;
   const auto all = seconds_of(repeats_, [&] {
     for (int64_t i = 0; i < calls; ++i) f();
@@ -46,7 +53,7 @@ void OpTimer::both(const std::string& name, const OpFigures& cost,
                    const std::function<Var(Tape*)>& op) {
   time(name + " forward", cost.flops, cost.bytes, [&] { op(nullptr); });
   const OpTiming backward{name + " backward", 0, cost.backward_flops, cost.backward_bytes};
-  if (repeats_ == 0) return all_.push_back(backward);
+  if (!runs()) return all_.push_back(backward);
   const size_t calls = on_gpu() ? 4 : 1;
   std::vector<double> seconds;
   Tensor dy;

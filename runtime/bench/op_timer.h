@@ -34,7 +34,15 @@ class OpTimer {
 
   [[nodiscard]] const std::shared_ptr<Pool>& pool() const { return pool_; }
 
+  // Whether ops run; else tensors are for their shapes alone and parameters have no memory.
+  [[nodiscard]] bool runs() const { return repeats_ > 0; }
+
+  // Random values, which are not written if nothing runs: of those not a page is touched.
   [[nodiscard]] Tensor random(Shape shape, DType type) const;
+
+  // Values for each row, that a gate or a router makes: there if nothing runs too, for routes and
+  // what is picked by them have the sizes of what follows.
+  [[nodiscard]] Tensor logits(int64_t columns) const;
 
   // [N, columns] of the compute type.
   [[nodiscard]] Tensor activations(int64_t columns) const {

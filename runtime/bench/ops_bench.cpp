@@ -1,5 +1,7 @@
 #include "runtime/bench/ops_bench.h"
 
+#include <optional>
+
 #include "core/base/philox.h"
 #include "core/nn/layers.h"
 #include "core/ops/adamw.h"
@@ -22,22 +24,25 @@ constexpr int64_t kMeanDocument = 256;  // tokens
 void time_linear(OpTimer& t, const Products& products) {
   for (const Product& p : products.linear) {
     if (p.role == ProductRole::kHead) continue;  // it runs with its loss
-    ProductRun run(p, p.rows, t.type(), t.pool());
-    t.time(p.name + " y", run.flops(), run.row_bytes(), [&] { run.y(); });
-    t.time(p.name + " dx", run.flops(), run.row_bytes(), [&] { run.dx(); });
-    t.time(p.name + " dw", run.flops(), run.dw_bytes(), [&] { run.dw(); });
+    const ProductCost cost = cost_of(p, p.rows, t.type());
+    std::optional<ProductRun> run;
+    if (t.runs()) run.emplace(p, p.rows, t.type(), t.pool());
+    t.time(p.name + " y", cost.flops, cost.row_bytes, [&] { run->y(); });
+    t.time(p.name + " dx", cost.flops, cost.row_bytes, [&] { run->dx(); });
+    t.time(p.name + " dw", cost.flops, cost.dw_bytes, [&] { run->dw(); });
   }
 }
 
 void time_attention(OpTimer& t, const Products& products) {
   for (const AttentionProduct& p : products.attention) {
-    const AttentionRun run(p, t.type(), t.pool());
+    std::optional<AttentionRun> run;
+    if (t.runs()) run.emplace(p, t.type(), t.pool());
     const int64_t rows = p.sequences * (p.before + p.tokens), C = p.heads * p.head_width;
     // Two products forward and five backward.
     const double product = p.macs() / static_cast<double>(p.count);
     const OpFigures cost{2 * product, t.bytes(4 * rows * C), 5 * product, t.bytes(8 * rows * C)};
     const std::string name = p.window > 0 ? join(p.name, ", window ", p.window) : p.name;
-    t.both(name, cost, [&](Tape* tape) { return run.forward(tape); });
+    t.both(name, cost, [&](Tape* tape) { return run->forward(tape); });
   }
 }
 
@@ -124,7 +129,7 @@ void time_optimizer(OpTimer& t, const ModelConfig& m) {
   const int64_t n = m.width * (4 * m.width + 2 * m.ffn_width);
   Tensor master = t.random({n}, t.wide()), first = t.random({n}, t.wide()),
          second = t.random({n}, t.wide());
-  second.fill_zero();
+  if (t.runs()) second.fill_zero();
   const Tensor gradient = t.random({n}, t.wide());
   Tensor value({n}, t.type(), t.pool(), "bench");
   const bool rounded = t.type() != t.wide();

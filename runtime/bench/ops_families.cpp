@@ -45,7 +45,7 @@ OpFigures moves(const OpTimer& t, int64_t read, int64_t written) {
 
 void time_stream_kernels(OpTimer& t, const ModelConfig& m) {
   const int64_t N = t.rows(), C = m.width, F = m.ffn_width, S = m.cmollm.streams;
-  const Tensor s = t.activations(C), logits = t.random({N, S}, t.wide());
+  const Tensor s = t.activations(C), logits = t.logits(S);
   const Tensor gates = softmax(logits).value();
   Param w = parameter(t, {S, F, C}), b = parameter(t, {S, F});
   const double product = 2.0 * static_cast<double>(N * S) * static_cast<double>(F * C);
@@ -62,8 +62,8 @@ void time_stream_kernels(OpTimer& t, const ModelConfig& m) {
 void time_gates(OpTimer& t, const ModelConfig& m) {
   const int64_t N = t.rows(), C = m.width, S = m.cmollm.streams, B = N / m.context;
   const GateVariant variant = m.cmollm.variant;
-  const Tensor logits = t.random({N, S}, t.wide()), f = t.activations(C), v = t.activations(C),
-               scales = t.random({N, 3}, t.wide());
+  const Tensor logits = t.logits(S), f = t.activations(C), v = t.activations(C),
+               scales = t.logits(3);
   const double small = t.wide_bytes(2 * N * S);
   t.both("softmax", {0, small, 0, small},
          [&](Tape* tape) { return softmax(OpTimer::on(tape, logits)); });
@@ -89,7 +89,7 @@ void time_gates(OpTimer& t, const ModelConfig& m) {
 void time_merging(OpTimer& t, int64_t streams, int64_t C, double smoothing) {
   const int64_t N = t.rows(), all = streams * N * C;
   const Tensor apart = t.random({streams * N, C}, t.type()), folded = t.activations(streams * C);
-  const Tensor weights = softmax(t.random({N, streams}, t.wide())).value();
+  const Tensor weights = softmax(t.logits(streams)).value();
   t.both("fold_streams", moves(t, all, all),
          [&](Tape* tape) { return fold_streams(OpTimer::on(tape, apart), streams); });
   t.both("mix_streams", {0, t.bytes(all + N * C), 0, t.bytes(2 * all + N * C)}, [&](Tape* tape) {
@@ -176,7 +176,7 @@ void time_token_choice(OpTimer& t, const Tensor& logits, const TopKRule& rule) {
 void time_kappa_norms(OpTimer& t, const ModelConfig& m) {
   const int64_t N = t.rows(), C = m.width;
   const Tensor x = t.activations(C), delta = t.activations(C), qkv = t.activations(3 * C),
-               logits = t.random({N, m.heads}, t.wide());
+               logits = t.logits(m.heads);
   t.both("rms_norm", {0, t.bytes(2 * N * C), 0, t.bytes(3 * N * C)},
          [&](Tape* tape) { return rms_norm(OpTimer::on(tape, x)); });
   t.both("add_rms_norm", {0, t.bytes(4 * N * C), 0, t.bytes(3 * N * C)}, [&](Tape* tape) {
@@ -193,7 +193,7 @@ void time_kappa_norms(OpTimer& t, const ModelConfig& m) {
 void time_kappa(OpTimer& t, const ModelConfig& m) {
   time_kappa_norms(t, m);
   const int64_t E = m.kappa.experts, F = m.ffn_width, S = t.rows() * m.kappa.top_k;
-  const Tensor logits = t.random({t.rows(), E}, t.wide());
+  const Tensor logits = t.logits(E);
   TopKRule rule;
   rule.k = m.kappa.top_k;
   const TopKRoute route = top_k_route(logits, rule);
@@ -215,7 +215,7 @@ void time_kappa(OpTimer& t, const ModelConfig& m) {
 
 void time_moep(OpTimer& t, const ModelConfig& m) {
   const int64_t N = t.rows(), E = std::ssize(m.moep.windows);
-  const Tensor logits = t.random({N, E}, t.wide());
+  const Tensor logits = t.logits(E);
   const double moved = t.wide_bytes(2 * N * E);
   t.both("softmax", {0, moved, 0, moved},
          [&](Tape* tape) { return softmax(OpTimer::on(tape, logits)); });

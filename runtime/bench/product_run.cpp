@@ -57,6 +57,14 @@ double median_seconds(F&& f) {
 
 }  // namespace
 
+ProductCost cost_of(const Product& p, int64_t rows, DType type) {
+  const int64_t x = rows * p.in, y = rows * p.out, w = p.groups * p.out * p.in;
+  const int64_t own = size_of(type_of(p, type)), sums = size_of(accumulator_of(type));
+  return {2 * static_cast<double>(x) * static_cast<double>(p.out),
+          static_cast<double>((x + y + w) * own),
+          static_cast<double>((x + y) * own + 2 * w * sums)};
+}
+
 ProductRun::ProductRun(const Product& p, int64_t rows, DType type,
                        const std::shared_ptr<Pool>& pool)
     : groups_(even_groups(rows, p.groups)) {
@@ -91,15 +99,6 @@ void ProductRun::dw() {
 
 double ProductRun::flops() const {
   return 2 * static_cast<double>(x_.count()) * static_cast<double>(y_.dim(1));
-}
-
-double ProductRun::row_bytes() const {
-  return static_cast<double>((x_.count() + y_.count() + w_.count()) * size_of(x_.dtype()));
-}
-
-double ProductRun::dw_bytes() const {
-  return static_cast<double>((x_.count() + y_.count()) * size_of(x_.dtype()) +
-                             2 * dw_.count() * size_of(dw_.dtype()));
 }
 
 int64_t rows_at_once(const Product& p, DType type) {

@@ -10,6 +10,14 @@
 
 namespace anabranch {
 
+// Of one call of y = x w^T, or of dx or dw: operations; bytes that y or dx, and dw, at least read
+// and write.
+struct ProductCost {
+  double flops, row_bytes, dw_bytes;
+};
+
+[[nodiscard]] ProductCost cost_of(const Product& product, int64_t rows, DType type);
+
 // One call of a linear product: y = x w^T, dx = dy w, dw += dy^T x. Products of several matrices
 // are grouped_linear's.
 class ProductRun {
@@ -30,9 +38,6 @@ class ProductRun {
 
   // Of each of the three.
   [[nodiscard]] double flops() const;
-  // That y, or dx, and dw at least read and write.
-  [[nodiscard]] double row_bytes() const;
-  [[nodiscard]] double dw_bytes() const;
 
  private:
   Groups groups_;

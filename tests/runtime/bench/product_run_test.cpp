@@ -13,16 +13,19 @@ TEST(ProductRunTest, CountsOperationsAndBytes) {
   ProductRun run(one, 5, DType::kBF16, kNoPool);
   run.all();
   EXPECT_EQ(run.flops(), 2 * 5 * 3 * 4);
-  EXPECT_EQ(run.row_bytes(), 2 * (15 + 20 + 12));
-  EXPECT_EQ(run.dw_bytes(), 2 * (15 + 20) + 4 * 2 * 12);
+  const ProductCost cost = cost_of(one, 5, DType::kBF16);
+  EXPECT_EQ(cost.flops, run.flops());
+  EXPECT_EQ(cost.row_bytes, 2 * (15 + 20 + 12));
+  EXPECT_EQ(cost.dw_bytes, 2 * (15 + 20) + 4 * 2 * 12);
   const Product experts{"experts", 7, 3, 4, 2};
   ProductRun grouped(experts, 7, DType::kF32, kNoPool);
   grouped.all();
   EXPECT_EQ(grouped.flops(), 2 * 7 * 3 * 4);
-  EXPECT_EQ(grouped.row_bytes(), 4 * (21 + 28 + 24));
+  EXPECT_EQ(cost_of(experts, 7, DType::kF32).flops, grouped.flops());
+  EXPECT_EQ(cost_of(experts, 7, DType::kF32).row_bytes, 4 * (21 + 28 + 24));
   Product wide = one;
   wide.wide = true;
-  EXPECT_EQ(ProductRun(wide, 5, DType::kBF16, kNoPool).row_bytes(), 4 * (15 + 20 + 12));
+  EXPECT_EQ(cost_of(wide, 5, DType::kBF16).row_bytes, 4 * (15 + 20 + 12));
 }
 
 TEST(ProductRunTest, TheHeadRunsInPieces) {
