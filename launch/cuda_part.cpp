@@ -4,6 +4,8 @@
 
 namespace anabranch {
 
+bool gpu_is_demanded() { return std::getenv(kGpuDemanded) != nullptr; }
+
 GpuSight see_gpus_or_why() {
   GpuSight sight = see_gpus();
   const char* why = std::getenv(kWhyNoCuda);

@@ -19,8 +19,9 @@ struct Finding {
 // The folder, or the nearest one above it that is there: a run directory may still have to be made.
 std::string nearest_folder(const std::string& folder);
 
-// GPUs, cores, memory, and whether `folder` takes what a checkpoint writes.
-std::vector<Finding> examine_host(const std::string& folder);
+// GPUs, of which none is amiss where one is wanted, cores, memory, and whether `folder` takes what
+// a checkpoint writes.
+std::vector<Finding> examine_host(const std::string& folder, bool wants_gpu);
 
 // Collective: the ranks of this job, the time that it has left, their clocks, whether all see
 // `folder` as one, and whether sums over all and rows from each to each come out right. What one

@@ -120,9 +120,9 @@ std::string nvlink_text(Nvml& nvml, const Gpu& gpu) {
 }
 
 // The GPUs, or why there are none.
-std::vector<Finding> gpus() {
+std::vector<Finding> gpus(bool wanted) {
   const GpuSight sight = see_gpus_or_why();
-  if (sight.gpus.empty()) return {{"gpus", true, "none: " + sight.why_none}};
+  if (sight.gpus.empty()) return {{"gpus", !wanted, "none: " + sight.why_none, Fault::kConfig}};
   Nvml nvml;
   const std::string driver = nvml.driver_version();
   std::vector<Finding> findings{
@@ -150,8 +150,8 @@ std::string nearest_folder(const std::string& folder) {
   return nearest.string();
 }
 
-std::vector<Finding> examine_host(const std::string& folder) {
-  std::vector<Finding> findings = gpus();
+std::vector<Finding> examine_host(const std::string& folder, bool wants_gpu) {
+  std::vector<Finding> findings = gpus(wants_gpu);
   findings.insert(findings.end(),
                   {processors(), memory(), storage(folder), shared_memory(), port()});
   return findings;

@@ -5,7 +5,7 @@
 // chosen by ANABRANCH_DEVICE=cpu or an argument: `device=cpu` after --set, `cpu` after --device.
 // Otherwise libanabranch_cpu.so is. Verbs that compute nothing never pay for CUDA. A configuration
 // that asks for more than the chosen build has is refused by the library itself, which is told why
-// there is no CUDA in it.
+// there is no CUDA in it, and whether a GPU is demanded.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -64,6 +64,9 @@ bool wants_gpus(int argc, char** argv) {
   return wants;
 }
 
+// It looks at what is amiss itself.
+bool is_doctor(int argc, char** argv) { return argc > 1 && std::string(argv[1]) == "doctor"; }
+
 // Of several processes of a job, the one that speaks.
 bool is_first_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
@@ -72,11 +75,19 @@ bool is_first_rank() {
   return true;
 }
 
-bool has_driver() {
+// Whether the driver is there and loads; else the reason in `why`.
+bool has_driver(std::string& why) {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (driver == nullptr) return false;
-  dlclose(driver);
-  return true;
+  if (driver != nullptr) {
+    dlclose(driver);
+    return true;
+  }
+  const std::string said = dlerror();
+  const bool absent =
+      said.rfind("libcuda.so.1: ", 0) == 0 && said.find("No such file") != std::string::npos;
+  why = absent ? "no CUDA driver (libcuda.so.1) is installed"
+               : "the CUDA driver does not load: " + said;
+  return false;
 }
 
 // The library's entry, or null with dlerror()'s text in `why`.
@@ -97,10 +108,7 @@ Main* open_cuda_part(std::string& why) {
     why = "this build has no CUDA part (build with the preset cuda)";
     return nullptr;
   }
-  if (!has_driver()) {
-    why = "no CUDA driver (libcuda.so.1) is installed";
-    return nullptr;
-  }
+  if (!has_driver(why)) return nullptr;
   return open_library(cuda_library(), why);
 }
 
@@ -126,11 +134,13 @@ int main(int argc, char** argv) {
     return kConfigFault;
   }
   unsetenv(anabranch::kWhyNoCuda);
+  unsetenv(anabranch::kGpuDemanded);
+  if (device == "cuda") setenv(anabranch::kGpuDemanded, "yes", 1);
   const bool wanted = device == "cuda" || (device != "cpu" && wants_gpus(argc, argv));
   std::string why = "the processor was asked for";
   if (wanted) {
     if (Main* entry = open_cuda_part(why)) return entry(argc, argv);
-    if (device == "cuda") {
+    if (device == "cuda" && !is_doctor(argc, argv)) {
       std::fprintf(stderr, "anabranch: error: device cuda was asked for: %s\n", why.c_str());
       return kConfigFault;
     }

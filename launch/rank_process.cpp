@@ -83,7 +83,15 @@ RankProcess::RankProcess(std::unique_ptr<Group> world) : world_(std::move(world)
   world_->set_trace(&trace_);
 }
 
-void RankProcess::take_device(const DeviceWish& wish, const std::string& log_directory) {
+void RankProcess::take_device(DeviceWish wish, const std::string& log_directory) {
+  if (gpu_is_demanded() && wish.asked != DeviceChoice::kCuda) {
+    wish.by = "ANABRANCH_DEVICE";
+    wish.instead = "leave that out";
+    if (wish.asked == DeviceChoice::kCpu) {
+      throw config_error("ANABRANCH_DEVICE is cuda, and device is cpu: leave one of them out");
+    }
+    wish.asked = DeviceChoice::kCuda;
+  }
   if (wish.asked != DeviceChoice::kCpu) sight_ = see_gpus_or_why();
   devices_ = choose_devices(wish, sight_, topology_, *world_);
   if (first()) {

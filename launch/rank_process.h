@@ -34,8 +34,9 @@ class RankProcess {
 
   // Collective: chooses where the ranks compute, of which rank 0 says what is amiss, and makes the
   // pool of this rank's tensors there. NCCL's warnings go to `log_directory`, which is made, or, if
-  // it is empty, nowhere. Throws Error (config, 78).
-  void take_device(const DeviceWish& wish, const std::string& log_directory = "");
+  // it is empty, nowhere. A GPU that ANABRANCH_DEVICE demands is wished for. Throws Error (config,
+  // 78).
+  void take_device(DeviceWish wish, const std::string& log_directory = "");
 
   [[nodiscard]] const DevicePlan& devices() const { return devices_; }
 

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "launch/cuda_part.h"
 #include "launch/doctor.h"
 #include "launch/program.h"
 #include "parallel/topology.h"
@@ -42,19 +43,32 @@ int code_of(const std::vector<Finding>& findings) {
   return bad == findings.end() ? 0 : static_cast<int>(bad->fault);
 }
 
+// Where the run would compute, or why it cannot; equal on all ranks.
+Finding take_device(const Config& config, RankProcess& process) {
+  try {
+    process.take_device(device_wish(config));
+    return {"device", true, process.devices().text()};
+  } catch (const Error& error) {
+    if (error.fault() != Fault::kConfig) throw;
+    return {"device", false, error.what(), error.fault()};
+  }
+}
+
 // The exit code is that of the first finding that is not good, on all ranks.
 int examine(DoctorWish wish, RankProcess& process) {
+  std::vector<Finding> findings;
+  for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
+  bool wants_gpu = gpu_is_demanded();
   if (!wish.config.empty()) {
     const Config config = load_config(wish.config, wish.sets);
     validate(config);
     check_ranks(config, process.world().size());
-    process.take_device(device_wish(config));
+    wants_gpu = wants_gpu || config.device == DeviceChoice::kCuda;
+    findings.push_back(take_device(config, process));
     wish.folder = nearest_folder(config.run.dir);
   }
   wish.folder = gather_text(process.world(), wish.folder)[0];
-  std::vector<Finding> findings;
-  for (const std::string& line : build_lines()) findings.push_back({"build", true, line});
-  const std::vector<Finding> mine = examine_host(wish.folder);
+  const std::vector<Finding> mine = examine_host(wish.folder, wants_gpu);
   findings.insert(findings.end(), mine.begin(), mine.end());
   findings.push_back(time_left());
   if (process.world().size() == 1) {
@@ -73,9 +87,11 @@ void add_doctor(CLI::App& app, int& exit_code) {
   auto wish = std::make_shared<DoctorWish>();
   CLI::App* verb = app.add_subcommand(
       "doctor", "checks this machine, or under mpirun or srun all that a job was given");
-  verb->add_option("CONFIG", wish->config,
-                   "YAML file of the run to come: its folder, devices, ranks");
-  verb->add_option("--set", wish->sets, "a.b=c: overrides a key")->allow_extra_args(false);
+  CLI::Option* config = verb->add_option(
+      "CONFIG", wish->config, "YAML file of the run to come: its folder, devices, ranks");
+  verb->add_option("--set", wish->sets, "a.b=c: overrides a key of CONFIG")
+      ->allow_extra_args(false)
+      ->needs(config);
   verb->add_flag("--json", wish->json, "machine-readable");
   verb->add_option("--dir", wish->folder, "folder that runs are to be written to");
   verb->callback([wish, &exit_code] {

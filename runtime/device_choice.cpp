@@ -168,7 +168,7 @@ std::string DevicePlan::hardware() const {
 DevicePlan choose_devices(const DeviceWish& wish, const GpuSight& seen, const Topology& places,
                           Group& world) {
   DevicePlan plan;
-  plan.why = wish.asked == DeviceChoice::kAuto ? "auto: " : "as device says";
+  plan.why = wish.asked == DeviceChoice::kAuto ? "auto: " : join("as ", wish.by, " says");
   if (wish.asked == DeviceChoice::kCpu) return plan;
   const std::vector<Offer> offers =
       exchange_offers(offer_of(seen, places.local_rank), places, world);
@@ -180,7 +180,7 @@ DevicePlan choose_devices(const DeviceWish& wish, const GpuSight& seen, const To
   }
   if (!why_not.empty()) {
     if (wish.asked == DeviceChoice::kCuda) {
-      throw config_error("device is cuda, but ", why_not, "; ", wish.instead);
+      throw config_error(wish.by, " is cuda, but ", why_not, "; ", wish.instead);
     }
     plan.why += why_not;
     return plan;

@@ -23,6 +23,7 @@ struct DeviceWish {
   DeviceChoice asked = DeviceChoice::kAuto;
   bool able = false;                        // whether the work runs on GPUs
   const char* instead = "set device: cpu";  // what refusals advise
+  const char* by = "device";                // the key or variable that asks
 };
 
 DeviceWish device_wish(const Config& config);

@@ -2,6 +2,7 @@
 #include "launch/inference.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "data/shard/dataset.h"
 #include "data/validation.h"
+#include "launch/cuda_part.h"
 #include "parallel/comm/device_group.h"
 #include "runtime/bench/generate_bench.h"
 #include "runtime/config/validate.h"
@@ -330,6 +332,11 @@ TEST_P(SimVerbs, TakeTheDeviceThatTheRunWouldTake) {
   cuda_sim::options().devices = 0;
   EXPECT_THAT(said(as_the_run), StartsWith("device: cpu, auto: CUDA finds no GPU: "));
   EXPECT_TRUE(device_.is_cpu());
+  setenv(kGpuDemanded, "yes", 1);
+  EXPECT_THAT(said(as_the_run), StartsWith("ANABRANCH_DEVICE is cuda, but CUDA finds no GPU: "));
+  EXPECT_THAT(said({config.run.dir, {}, DeviceChoice::kCpu}),
+              StartsWith("ANABRANCH_DEVICE is cuda, and device is cpu"));
+  unsetenv(kGpuDemanded);
   EXPECT_THAT(said({config.run.dir, {}, DeviceChoice::kCuda}),
               AllOf(StartsWith("device is cuda, but CUDA finds no GPU: "),
                     EndsWith("; give --device cpu")));

@@ -136,6 +136,48 @@ TEST_F(ProgramTest, LauncherPicksTheBuild) {
             "anabranch: error: --device: found tpu; expected auto, cpu or cuda; nearest is cpu\n");
 }
 
+// What a machine without a GPU says when one is demanded; other findings are there too.
+TEST_F(ProgramTest, ADemandForAGpuThatIsNotThereEnds78) {
+  if (run("doctor").out.find("gpus: none") == std::string::npos) GTEST_SKIP() << "there is one";
+  write("run.yaml",
+        "model: {layers: 1, width: 8, heads: 1, context: 8}\n"
+        "train: {batch_tokens: 16, micro_batch: 2, steps: 1}\ndata: {path: none}\n");
+  const ProgramResult demand = run("doctor", "ANABRANCH_DEVICE=cuda");
+  EXPECT_EQ(demand.exit_code, 78) << demand.out;
+  EXPECT_THAT(demand.out, HasSubstr("BAD   gpus: none: "));
+  const ProgramResult doctor = run("doctor run.yaml --set device=cuda");
+  EXPECT_EQ(doctor.exit_code, 78) << doctor.err;
+  for (const char* finding : {"BAD   device: device is cuda, but ",
+                              "BAD   gpus: none: ", "ok    storage: ", "ok    ranks: "}) {
+    EXPECT_THAT(doctor.out, HasSubstr(finding));
+  }
+  EXPECT_THAT(run("doctor run.yaml").out, HasSubstr("ok    device: cpu, auto: "));
+  const ProgramResult alone = run("doctor --set device=cuda");
+  EXPECT_EQ(alone.exit_code, 64);
+  EXPECT_THAT(alone.err, HasSubstr("--set requires CONFIG"));
+  EXPECT_THAT(run("bench step run.yaml --vocab 50 --steps 1").out, HasSubstr(", on cpu\n"));
+}
+
+// A file that no driver is, in place of it, where the program's part with CUDA is.
+TEST_F(ProgramTest, ADriverThatDoesNotLoadIsNotCalledAbsent) {
+  std::filesystem::create_directories(dir_ + "/driver");
+  std::filesystem::copy_file(AB_PROGRAM, dir_ + "/program");
+  const std::string cpu = "libanabranch_cpu.so";
+  std::filesystem::create_symlink(std::filesystem::path(AB_PROGRAM).parent_path() / cpu,
+                                  dir_ + "/" + cpu);
+  write("libanabranch_cuda.so", "");
+  const auto note = [&] {
+    const std::string command = "LD_LIBRARY_PATH=" + dir_ + "/driver " + dir_ +
+                                "/program doctor > /dev/null 2> " + dir_ + "/err.txt";
+    (void)std::system(command.c_str());
+    std::ifstream in(dir_ + "/err.txt");
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  write("driver/libcuda.so.1", "short");
+  EXPECT_THAT(note(), testing::AllOf(HasSubstr("the CUDA driver does not load: "),
+                                     HasSubstr("driver/libcuda.so.1: file too short")));
+}
+
 TEST_F(ProgramTest, LauncherAloneSaysWhatIsMissing) {
   std::filesystem::copy_file(AB_PROGRAM, dir_ + "/alone");
   const std::string command = dir_ + "/alone --version > /dev/null 2> " + dir_ + "/err.txt";
