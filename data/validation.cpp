@@ -20,11 +20,14 @@ Validation::Validation(const DataSource& source, int64_t vocab_size, ValidationO
   }
   if (options_.with_document_starts) documents_ = source.val.document_offsets();
   const int64_t T = options_.T;
-  windows_ = (there + T - 1) / T;
+  stride_ = options_.stride > 0 ? options_.stride : T;
+  AB_CHECK(stride_ <= T, "windows of ", T, " tokens, ", stride_, " apart");
+  const auto behind = [&](int64_t targets) { return std::max<int64_t>(targets - T, 0); };
+  windows_ = 1 + (behind(there) + stride_ - 1) / stride_;
   if (options_.max_tokens > 0) {
-    windows_ = std::min(windows_, std::max<int64_t>(1, options_.max_tokens / T));
+    windows_ = std::min(windows_, 1 + behind(options_.max_tokens) / stride_);
   }
-  targets_ = std::min(there, windows_ * T);
+  targets_ = std::min(there, T + (windows_ - 1) * stride_);
   const int64_t together = options_.micro_batch * options_.ranks;
   batches_ = (windows_ + together - 1) / together;
 }
@@ -47,7 +50,8 @@ Batch Validation::at(int64_t i) const {
     const int64_t window = (i * options_.ranks + options_.rank) * B + b;
     batch.samples.push_back(window);
     if (window >= windows_) continue;
-    const int64_t first = window * T, count = std::min(T, targets_ - first);
+    const int64_t first = window * stride_, count = std::min(T, targets_ - first);
+    const int64_t known = window == 0 ? 0 : T - stride_;  // targets of the windows before
     source_.val.read(first, count + 1, tokens.data());
     for (int64_t t = 0; t <= count; ++t) {
       const int32_t id = tokens[static_cast<size_t>(t)];
@@ -56,8 +60,9 @@ Batch Validation::at(int64_t i) const {
                        vocab_size_, " entries");
     }
     std::copy_n(tokens.begin(), count, batch.inputs.data<int32_t>() + b * T);
-    std::copy_n(tokens.begin() + 1, count, batch.targets.data<int32_t>() + b * T);
-    batch.target_tokens += count;
+    std::copy(tokens.begin() + 1 + known, tokens.begin() + 1 + count,
+              batch.targets.data<int32_t>() + b * T + known);
+    batch.target_tokens += count - known;
     if (batch.document_starts.empty()) continue;
     starts_of_documents(documents_, first, T, 0, batch.document_starts.data<int32_t>() + b * T);
   }

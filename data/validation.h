@@ -13,11 +13,14 @@ struct ValidationOptions {
   int rank = 0, ranks = 1;
   int64_t max_tokens = 0;             // of all ranks, rounded down to whole windows but one; 0: all
   bool with_document_starts = false;  // whether batches have them
+  int64_t stride = 0;                 // from one window to the next, 1 to T; 0: T
 };
 
-// Windows of T tokens one after the other, shared out over ranks. Every rank has the same number of
-// batches; what is missing at the end has targets of -1. The targets and their number are the same
-// for any number of ranks.
+// Windows of T tokens, each `stride` after the one before, shared out over ranks. The first predicts
+// all its targets, any other those that the one before did not reach, so that every token is
+// predicted once, given T - stride tokens at least where there are as many; all else has targets of
+// -1. Every rank has the same number of batches. The targets and their number are the same for any
+// number of ranks.
 class Validation {
  public:
   // `source` must outlive this. Throws data_error if it has no validation tokens, or is asked for
@@ -37,6 +40,7 @@ class Validation {
   const DataSource& source_;
   int64_t vocab_size_;
   ValidationOptions options_;
+  int64_t stride_ = 0;
   std::vector<uint64_t> documents_;  // offsets, if asked for
   int64_t windows_ = 0, batches_ = 0, targets_ = 0;
 };

@@ -57,7 +57,7 @@ std::string asked_device(int argc, char** argv) {
 // Whether the verb computes on tensors, or tells about the GPUs. With --help it does neither.
 bool wants_gpus(int argc, char** argv) {
   bool wants = false;
-  for (const char* verb : {"train", "eval", "generate", "bench", "doctor"}) {
+  for (const char* verb : {"train", "eval", "generate", "score", "bench", "doctor"}) {
     wants = wants || (argc > 1 && std::string(argv[1]) == verb);
   }
   for (int i = 1; i < argc; ++i) wants = wants && std::string(argv[i]) != "--help";

@@ -36,6 +36,7 @@ void add_verbs(CLI::App& app, int& exit_code) {
   add_plan(app);
   add_eval(app, exit_code);
   add_generate(app);
+  add_score(app, exit_code);
   add_checkpoint(app, exit_code);
   add_bench(app, exit_code);
   add_toy(app, exit_code);

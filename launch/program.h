@@ -29,6 +29,7 @@ void add_eval(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_score(CLI::App& app, int& exit_code);
 void add_shard(CLI::App& app);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_sweep_report(CLI::App& sweep);

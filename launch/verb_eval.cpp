@@ -15,6 +15,7 @@
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/progress.h"
+#include "runtime/config/number.h"
 #include "runtime/evaluator.h"
 
 namespace anabranch {
@@ -24,7 +25,7 @@ struct EvalWish {
   ModelWish model;
   CoreWish core;
   std::string suite = "perplexity", data;
-  int64_t micro_batch = 8, max_tokens = 0, train_tokens = 65536;
+  int64_t micro_batch = 8, max_tokens = 0, train_tokens = 65536, stride = 0;
   bool bigram = false, json = false;
 };
 
@@ -47,11 +48,12 @@ DataSource as_split(const TokenStream& tokens, const std::string& name) {
 }
 
 EvalReport measure(LoadedModel& loaded, const DataSource& source, const EvalWish& wish,
-                   int64_t max_tokens, RankProcess& process) {
+                   int64_t max_tokens, Routing routing, RankProcess& process) {
   const int64_t vocabulary = loaded.model->vocabulary();
   const Validation split(source, vocabulary,
                          {loaded.model->context(), wish.micro_batch, process.context().rank,
-                          process.context().size, max_tokens, loaded.config.data.document_mask});
+                          process.context().size, max_tokens, loaded.config.data.document_mask,
+                          wish.stride});
   std::optional<Progress> progress;
   if (process.first()) {
     progress.emplace("eval " + source.name, static_cast<double>(split.batches()),
@@ -67,7 +69,18 @@ EvalReport measure(LoadedModel& loaded, const DataSource& source, const EvalWish
   };
   const std::vector<int32_t> bytes(loaded.tokenizer.token_bytes().begin(),
                                    loaded.tokenizer.token_bytes().end());
-  return evaluate(*loaded.model, next, bytes, process.world());
+  return evaluate(*loaded.model, next, bytes, process.world(), routing);
+}
+
+// The headline figure, and beside it that of a model that looks ahead as it was trained.
+void measure_both(std::vector<Row>& rows, LoadedModel& loaded, const DataSource& source,
+                  const EvalWish& wish, int64_t max_tokens, RankProcess& process) {
+  const auto add = [&](Routing routing) {
+    rows.push_back(
+        {source.name, "model", measure(loaded, source, wish, max_tokens, routing, process)});
+  };
+  if (loaded.model->has_causal_mode()) add(Routing::kCausal);
+  if (loaded.model->looks_ahead()) add(Routing::kAsTrained);
 }
 
 void check_tokenizer(const LoadedModel& loaded, const Dataset& dataset) {
@@ -84,11 +97,10 @@ std::vector<Row> measure_all(LoadedModel& loaded, const Dataset& dataset, const 
     const DataSource train = as_split(source.train, source.name + " train");
     const DataSource val = as_split(source.val, source.name + " validation");
     if (wish.train_tokens > 0) {
-      rows.push_back(
-          {train.name, "model", measure(loaded, train, wish, wish.train_tokens, process)});
+      measure_both(rows, loaded, train, wish, wish.train_tokens, process);
     }
     if (val.val.tokens() < 2) continue;
-    rows.push_back({val.name, "model", measure(loaded, val, wish, wish.max_tokens, process)});
+    measure_both(rows, loaded, val, wish, wish.max_tokens, process);
     if (!wish.bigram) continue;
     const BigramResult fitted = bigram(source.train, source.val, loaded.model->vocabulary(),
                                        loaded.tokenizer.token_bytes());
@@ -102,7 +114,10 @@ std::vector<Row> measure_all(LoadedModel& loaded, const Dataset& dataset, const 
   return rows;
 }
 
-// How the model does beside the bigram of the row that follows its own.
+constexpr const char* kNoHeadline =
+    "no headline figure: the model sees what comes later and has no causal mode";
+
+// How the model does beside the bigram.
 std::string verdict(const Row& model, const Row& bigram) {
   const double lead = bigram.report.loss - model.report.loss;
   return lead > 0
@@ -114,37 +129,47 @@ std::string verdict(const Row& model, const Row& bigram) {
 }
 
 void print(const std::vector<Row>& rows, const LoadedModel& loaded, const std::string& device,
-           bool json) {
+           int64_t stride, bool json) {
   if (json) {
     auto all = nlohmann::ordered_json::array();
     for (const Row& row : rows) {
       all.push_back({{"split", row.split},
                      {"model", row.model},
+                     {"looks_ahead", row.report.looks_ahead},
                      {"loss", row.report.loss},
                      {"perplexity", row.report.perplexity},
                      {"bits_per_byte", row.report.bits_per_byte},
                      {"tokens", row.report.tokens}});
     }
-    std::cout << nlohmann::ordered_json{{"checkpoint", loaded.checkpoint.string()},
-                                        {"step", loaded.manifest.step},
-                                        {"device", device},
-                                        {"results", all}}
-                     .dump(2)
-              << "\n";
+    nlohmann::ordered_json document = {{"checkpoint", loaded.checkpoint.string()},
+                                       {"step", loaded.manifest.step},
+                                       {"device", device},
+                                       {"context", loaded.model->context()},
+                                       {"stride", stride},
+                                       {"results", all}};
+    if (!loaded.model->has_causal_mode()) document["no_headline"] = kNoHeadline;
+    std::cout << document.dump(2) << "\n";
     return;
   }
   std::cout << "checkpoint of step " << loaded.manifest.step << ": " << loaded.checkpoint.string()
             << "\n"
+            << fmt::format("windows of {}, {} apart\n", counted(loaded.model->context(), "token"),
+                           stride)
             << fmt::format("{:<20} {:<8} {:>8} {:>12} {:>11} {:>10}\n", "split", "model", "loss",
                            "perplexity", "bits/byte", "tokens");
   for (const Row& row : rows) {
-    std::cout << fmt::format("{:<20} {:<8} {:>8.4f} {:>12.2f} {:>11.4f} {:>10}\n", row.split,
+    std::cout << fmt::format("{:<20} {:<8} {:>8.4f} {:>12.2f} {:>11.4f} {:>10}{}\n", row.split,
                              row.model, row.report.loss, row.report.perplexity,
-                             row.report.bits_per_byte, row.report.tokens);
+                             row.report.bits_per_byte, row.report.tokens,
+                             row.report.looks_ahead ? "  sees the future: no headline figure" : "");
   }
-  for (size_t i = 1; i < rows.size(); ++i) {
-    if (rows[i].model == kBigram) std::cout << verdict(rows[i - 1], rows[i]);
+  const Row* headline = nullptr;
+  for (const Row& row : rows) {
+    if (row.model != kBigram && !row.report.looks_ahead) headline = &row;
+    const bool beside = headline != nullptr && headline->split == row.split;
+    if (row.model == kBigram && beside) std::cout << verdict(*headline, row);
   }
+  if (!loaded.model->has_causal_mode()) std::cout << kNoHeadline << "\n";
 }
 
 int run(const EvalWish& wish, RankProcess& process) {
@@ -153,6 +178,10 @@ int run(const EvalWish& wish, RankProcess& process) {
     eval_core(wish.core, loaded, process, wish.json);
     return 0;
   }
+  if (wish.stride > loaded.model->context()) {
+    throw usage_error("--stride: found ", wish.stride, "; expected at most the model's context, ",
+                      loaded.model->context());
+  }
   const std::string data = wish.data.empty() ? loaded.config.data.path : wish.data;
   if (data.empty()) {
     throw usage_error("--data: the model was imported without any; name a data set");
@@ -160,7 +189,8 @@ int run(const EvalWish& wish, RankProcess& process) {
   const Dataset dataset = Dataset::open(data);
   check_tokenizer(loaded, dataset);
   const std::vector<Row> rows = measure_all(loaded, dataset, wish, process);
-  if (process.first()) print(rows, loaded, process.devices().hardware(), wish.json);
+  const int64_t stride = wish.stride > 0 ? wish.stride : loaded.model->context();
+  if (process.first()) print(rows, loaded, process.devices().hardware(), stride, wish.json);
   return 0;
 }
 
@@ -179,6 +209,9 @@ void add_eval(CLI::App& app, int& exit_code) {
             "of each validation split; 0: all. The training split has its own");
   add_whole(*verb, "--train-tokens", wish->train_tokens, {},
             "of the training split, measured beside it; 0: none");
+  add_whole(*verb, "--stride", wish->stride, {},
+            "tokens from one window to the next, scored given all of the context that is left; 0: "
+            "windows side by side");
   verb->add_flag("--bigram", wish->bigram, "measures a bigram model on the same split");
   verb->add_flag("--json", wish->json, "machine-readable results");
   verb->callback([wish, &exit_code] {

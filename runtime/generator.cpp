@@ -151,10 +151,10 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, double u
   return candidates[lead(candidates, static_cast<uint64_t>(before) + 1) - 1].token;
 }
 
-std::vector<std::vector<int32_t>> generate(Model& model,
-                                           const std::vector<std::vector<int32_t>>& prompts,
-                                           const SamplingOptions& options,
-                                           const std::function<void(size_t, int32_t)>& on_token) {
+std::vector<std::vector<int32_t>> generate(
+    Model& model, const std::vector<std::vector<int32_t>>& prompts, const SamplingOptions& options,
+    const std::function<void(size_t, int32_t)>& on_token,
+    const std::function<bool(size_t, std::span<const int32_t>)>& ends) {
   check(prompts, options);
   const auto context = static_cast<size_t>(model.context());
   std::vector<Sequence> sequences;
@@ -184,6 +184,7 @@ std::vector<std::vector<int32_t>> generate(Model& model,
       s.window.push_back(token);
       s.output.push_back(token);
       if (on_token) on_token(i, token);
+      s.done = ends && ends(i, s.output);
     }
   }
   std::vector<std::vector<int32_t>> outputs;

@@ -24,12 +24,14 @@ struct SamplingOptions {
 //
 //   prompts    one token list a sequence, none empty
 //   on_token   told each new token of sequence i as it comes; may be empty
+//   ends       asked of all new tokens of sequence i whether it ends with them; may be empty
 //
 // Returns the new tokens of each sequence, the stop token not included.
 // Throws Error (usage, 64) for an empty prompt or options out of range.
 std::vector<std::vector<int32_t>> generate(
     Model& model, const std::vector<std::vector<int32_t>>& prompts, const SamplingOptions& options,
-    const std::function<void(size_t sequence, int32_t token)>& on_token = {});
+    const std::function<void(size_t sequence, int32_t token)>& on_token = {},
+    const std::function<bool(size_t sequence, std::span<const int32_t> output)>& ends = {});
 
 // Picks a token from logits by temperature, top-k and top-p.
 //

@@ -73,19 +73,22 @@ ScoredText scored(Tokens tokens, int64_t begin, int64_t longest) {
 
 }  // namespace
 
+std::string_view python_rstrip(std::string_view text) {
+  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
+  for (auto space = std::ranges::find_if(kSpaces, ends); space != kSpaces.end();
+       space = std::ranges::find_if(kSpaces, ends)) {
+    text.remove_suffix(space->size());
+  }
+  return text;
+}
+
 std::string_view python_strip(std::string_view text) {
-  const auto cut = [&](auto ends, auto remove) {
-    for (bool more = true; more && !text.empty();) {
-      const auto space =
-          std::ranges::find_if(kSpaces, [&](std::string_view each) { return ends(text, each); });
-      more = space != kSpaces.end();
-      if (more) remove(space->size());
-    }
-  };
-  cut([](std::string_view t, std::string_view s) { return t.starts_with(s); },
-      [&](size_t n) { text.remove_prefix(n); });
-  cut([](std::string_view t, std::string_view s) { return t.ends_with(s); },
-      [&](size_t n) { text.remove_suffix(n); });
+  text = python_rstrip(text);
+  const auto begins = [&](std::string_view space) { return text.starts_with(space); };
+  for (auto space = std::ranges::find_if(kSpaces, begins); space != kSpaces.end();
+       space = std::ranges::find_if(kSpaces, begins)) {
+    text.remove_prefix(space->size());
+  }
   return text;
 }
 

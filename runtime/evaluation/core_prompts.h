@@ -41,5 +41,7 @@ std::vector<uint32_t> core_shots(uint32_t i, uint32_t n, uint32_t shots);
 
 // A text without white space at its ends, as Python's strip() has it.
 std::string_view python_strip(std::string_view text);
+// ... at its end alone, as rstrip().
+std::string_view python_rstrip(std::string_view text);
 
 }  // namespace anabranch

@@ -55,9 +55,9 @@ std::span<const int32_t> part(const ScoredText& text, int64_t from, int64_t to) 
 }
 
 // For each row, whether no token is likelier than its target, nor as likely with a lower id.
-std::vector<bool> is_likeliest(const Tensor& logits, std::span<const int32_t> targets) {
+void add_likeliest(std::vector<bool>& likeliest, const Tensor& logits,
+                   std::span<const int32_t> targets) {
   const int64_t V = logits.dim(1);
-  std::vector<bool> likeliest;
   dispatch(logits.dtype(), [&]<class T>() {
     const T* row = logits.data<T>();
     for (const int32_t target : targets) {
@@ -68,6 +68,19 @@ std::vector<bool> is_likeliest(const Tensor& logits, std::span<const int32_t> ta
       row += V;
     }
   });
+}
+
+// The same of all rows of x [N, C], whose logits would be too many at once.
+std::vector<bool> likeliest_of(const Head& head, const Tensor& x,
+                               std::span<const int32_t> targets) {
+  constexpr int64_t kRows = 256;
+  const int64_t C = x.dim(1);
+  std::vector<bool> likeliest;
+  for (int64_t n = 0; n < x.dim(0); n += kRows) {
+    const int64_t rows = std::min(kRows, x.dim(0) - n);
+    add_likeliest(likeliest, head.logits(x.view(n * C, {rows, C})).on_host(),
+                  targets.subspan(static_cast<size_t>(n), static_cast<size_t>(rows)));
+  }
   return likeliest;
 }
 
@@ -98,7 +111,7 @@ ScoreItem Scorer::cut(const ScoreItem& item) {
       throw data_error("token ", token, " is none of the model's, which has ", model_.vocabulary(),
                        ": encode with the run's tokenizer");
     }
-    const int64_t over = text.end - model_.context();
+    const int64_t over = text.end - 1 - model_.context();  // the last is a target alone
     if (over > 0 && over >= text.begin) {
       throw data_error(text.end - text.begin, " tokens are to be scored at once; the model's ",
                        "context has ", model_.context());
@@ -163,7 +176,7 @@ void Scorer::score(const Batch& batch) {
   const Tensor losses =
       model_.head().losses(hidden, Tensor::of({std::ssize(targets)}, targets)).on_host();
   std::vector<bool> likeliest(targets.size(), false);
-  if (options_.greedy) likeliest = is_likeliest(model_.head().logits(hidden).on_host(), targets);
+  if (options_.greedy) likeliest = likeliest_of(model_.head(), hidden, targets);
 
   const std::vector<double> nats = [&] {
     std::vector<double> all;

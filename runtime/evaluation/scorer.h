@@ -45,8 +45,8 @@ struct ScorerCounts {
   int64_t truncated = 0;  // sequences that lost their beginning
 };
 
-// Scores items on one device. A sequence longer than the model's context loses its beginning; what
-// is scored of it must remain.
+// Scores items on one device. A sequence of more tokens than the model's context and one, its last,
+// loses its beginning; what is scored of it must remain.
 class Scorer {
  public:
   // Keeps a reference to the model.

@@ -27,6 +27,7 @@ void two_experts(Config& c) {
 }
 
 const Family kFamilies[] = {
+    {"gpt2", [](Config& c) { c.model.gpt2.dropout = 0.1; }, 1e-2},
     {"muon", [](Config& c) { c.optim.matrix = MatrixOptimizer::kMuon; }},
     {"aurora",
      [](Config& c) {
@@ -119,6 +120,23 @@ TEST_P(Families, RanksAgreeAndAResumeIsBitExact) {
     test::run_training(parts, {.ranks = ranks, .resume = Resume::kMust});
     EXPECT_EQ(test::checkpoint_state(parts.run.dir, kSteps),
               test::checkpoint_state(whole.run.dir, kSteps))
+        << ranks << " ranks";
+  }
+}
+
+// Neither what training does nor what it saves shows that it was measured on the way.
+TEST_P(Families, EvaluationLeavesTrainingAsItIs) {
+  constexpr int64_t kSteps = 6;
+  for (const int ranks : {1, 2}) {
+    const Config plain = config(join("plain-", ranks), kSteps);
+    Config measured = config(join("measured-", ranks), kSteps);
+    measured.eval.every_steps = 2;
+    const test::Training without = test::run_training(plain, {.ranks = ranks});
+    const test::Training with = test::run_training(measured, {.ranks = ranks});
+    EXPECT_GT(with.evals.size(), without.evals.size());
+    EXPECT_EQ(with.losses(), without.losses()) << ranks << " ranks";
+    EXPECT_EQ(test::checkpoint_state(measured.run.dir, kSteps),
+              test::checkpoint_state(plain.run.dir, kSteps))
         << ranks << " ranks";
   }
 }

@@ -180,9 +180,9 @@ TEST(Scorer, SaysWhetherTheTokensAreTheLikeliest) {
 TEST(Scorer, LongSequencesLoseTheirBeginning) {
   const auto model = model_of(kFamilies[0]);
   const ScoredText longer = text(0, kContext + 20, 6, 1);
-  ScoredText last = longer;
-  last.tokens.erase(last.tokens.begin(), last.tokens.end() - kContext);
-  last.end = kContext;
+  ScoredText last = longer;  // the context, and a target
+  last.tokens.erase(last.tokens.begin(), last.tokens.end() - kContext - 1);
+  last.end = kContext + 1;
   last.begin = last.end - 6;
   Scorer scorer(*model, {});
   const auto scores = scorer.score(std::vector<ScoreItem>{{longer}, {last}});
