@@ -36,6 +36,15 @@ std::vector<std::string> environment_with(
   return all;
 }
 
+// Of the child alone. One that already is that stream must only outlive exec.
+void stand_for(int descriptor, int stream) {
+  if (descriptor == stream) {
+    fcntl(descriptor, F_SETFD, 0);
+  } else {
+    dup2(descriptor, stream);
+  }
+}
+
 // Of the child alone: nothing that allocates.
 [[noreturn]] void become(char* const* words, char* const* environment, int in, int out, int err,
                          const ChildSetup& setup) {
@@ -45,9 +54,9 @@ std::vector<std::string> environment_with(
   sigprocmask(SIG_SETMASK, &none, nullptr);
   std::signal(SIGPIPE, SIG_DFL);
   if (setup.lock != nullptr) setup.lock->let_children_inherit();
-  dup2(in, STDIN_FILENO);
-  if (out >= 0) dup2(out, STDOUT_FILENO);
-  if (err >= 0) dup2(err, STDERR_FILENO);
+  stand_for(in, STDIN_FILENO);
+  if (out >= 0) stand_for(out, STDOUT_FILENO);
+  if (err >= 0) stand_for(err, STDERR_FILENO);
   execvpe(words[0], words, environment);
   constexpr int kNotFound = 127;
   _exit(kNotFound);
@@ -57,10 +66,11 @@ pid_t spawn(const std::vector<std::string>& command, const ChildSetup& setup, in
   std::vector<std::string> words = command, environment = environment_with(setup.environment);
   const std::vector<char*> argv = pointers(words), envp = pointers(environment);
   const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (in < 0) throw io_error("cannot open /dev/null: ", std::strerror(errno));
   const pid_t child = fork();
   if (child == 0) become(argv.data(), envp.data(), in, out, err, setup);
   const int reason = errno;
-  if (in >= 0) close(in);
+  close(in);
   if (child < 0) throw io_error("cannot start ", command[0], ": ", std::strerror(reason));
   return child;
 }

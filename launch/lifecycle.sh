@@ -112,8 +112,8 @@ supervise() {
     interrupted=
     wait "$child"
     result=$?
+    [ -n "$interrupted" ] || child=
   done
-  child=
   return "$result"
 }
 

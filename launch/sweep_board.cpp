@@ -59,6 +59,7 @@ std::vector<std::string> SweepBoard::apply_rule() {
     runs[r].over = state.over();
     runs[r].stopped = state.by_rule;
     const std::string file = (directory_.run(record_.runs[r].id) / "metrics.jsonl").string();
+    if (!state.over()) ended_.erase(r);  // begun again
     if (const auto known = ended_.find(r); known != ended_.end()) {
       runs[r].series = known->second;
     } else if (fs::is_regular_file(file)) {

@@ -50,10 +50,10 @@ DataSource as_split(const TokenStream& tokens, const std::string& name) {
 EvalReport measure(LoadedModel& loaded, const DataSource& source, const EvalWish& wish,
                    int64_t max_tokens, Routing routing, RankProcess& process) {
   const int64_t vocabulary = loaded.model->vocabulary();
-  const Validation split(source, vocabulary,
-                         {loaded.model->context(), wish.micro_batch, process.context().rank,
-                          process.context().size, max_tokens, loaded.config.data.document_mask,
-                          wish.stride});
+  const Validation split(
+      source, vocabulary,
+      {loaded.model->context(), wish.micro_batch, process.context().rank, process.context().size,
+       max_tokens, loaded.config.data.document_mask, wish.stride});
   std::optional<Progress> progress;
   if (process.first()) {
     progress.emplace("eval " + source.name, static_cast<double>(split.batches()),

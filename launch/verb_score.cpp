@@ -32,10 +32,9 @@ int run(const ScoreWish& wish, RankProcess& process) {
     if (!progress) progress.emplace("score", static_cast<double>(all), Progress::Unit::kCount);
     progress->update(static_cast<double>(done));
   };
-  const AnswerFileCounts counts =
-      answer_file(wish.requests, wish.out, *loaded.model, loaded.tokenizer,
-                  read_file(loaded.checkpoint / "manifest.json"), process.world(), wish.options,
-                  show);
+  const AnswerFileCounts counts = answer_file(
+      wish.requests, wish.out, *loaded.model, loaded.tokenizer,
+      read_file(loaded.checkpoint / "manifest.json"), process.world(), wish.options, show);
   if (!process.first()) return 0;
   progress.reset();
   const double seconds =

@@ -135,7 +135,7 @@ struct Share {
 };
 
 Share share_from(size_t begin, const std::vector<Request>& requests,
-               const std::vector<uint8_t>& done, int ranks, int64_t bytes) {
+                 const std::vector<uint8_t>& done, int ranks, int64_t bytes) {
   Share part{.of_rank = std::vector<std::vector<size_t>>(static_cast<size_t>(ranks)), .end = begin};
   int64_t taken = 0;
   size_t rank = 0;
@@ -189,9 +189,8 @@ AnswerFileCounts answer_file(const std::string& requests_path, const std::string
   const std::vector<uint8_t> done = answered(requests, marks, file, world);
   AnswerFileCounts counts{.requests = std::ssize(requests), .kept = std::ranges::count(done, 1)};
   auto finished = static_cast<size_t>(counts.kept);
-  const int64_t bytes = options.part_bytes > 0
-                            ? options.part_bytes
-                            : 16 * kBytesOfToken * options.answers.batch_tokens;
+  const int64_t bytes = options.part_bytes > 0 ? options.part_bytes
+                                               : 16 * kBytesOfToken * options.answers.batch_tokens;
   Tensor tokens({1}, DType::kI64);
   tokens.fill_zero();
   for (size_t begin = 0; begin < requests.size();) {

@@ -25,7 +25,7 @@ struct AnswerFileCounts {
 // Appends a line to `out` for each request that it does not answer yet, in the order asked:
 //
 //   {"id": 1, "logprob": -3.25, "is_greedy": false, "tokens": 2, "of": "..."}   loglikelihood
-//   {"id": "b", "logprob": -40.5, "tokens": 9, "of": "..."}                     loglikelihood_rolling
+//   {"id": "b", "logprob": -40.5, "tokens": 9, "of": "..."} loglikelihood_rolling
 //   {"id": 3, "text": " 2", "tokens": 2, "of": "..."}                           generate_until
 //
 // `of` stands for request and model: 16 digits of a SHA-256. Lines of `out` appear whole, but that

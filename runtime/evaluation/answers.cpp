@@ -147,10 +147,10 @@ std::vector<Answer> Answerer::answer(std::span<const Request* const> requests) {
     switch (request.type) {
       case RequestType::kLoglikelihood: {
         ScoredText text = pair(request);
-        const bool more = !pairs.empty() && pairs.back().back() + 1 == i &&
-                          requests[i - 1]->context == request.context &&
-                          (std::ssize(pair_items.back()) + 1) * std::ssize(text.tokens) <=
-                              options_.batch_tokens;
+        const bool more =
+            !pairs.empty() && pairs.back().back() + 1 == i &&
+            requests[i - 1]->context == request.context &&
+            (std::ssize(pair_items.back()) + 1) * std::ssize(text.tokens) <= options_.batch_tokens;
         if (!more) {
           pairs.emplace_back();
           pair_items.emplace_back();

@@ -68,7 +68,7 @@ ScoredText scored(Tokens tokens, int64_t begin, int64_t longest) {
   const int64_t over = std::max<int64_t>(std::ssize(tokens) - longest, 0);
   tokens.erase(tokens.begin(), tokens.begin() + over);
   const int64_t end = std::ssize(tokens);
-  return {std::move(tokens), std::min(std::max<int64_t>(begin - over, 1), end), end};
+  return {std::move(tokens), std::min(std::max<int64_t>(begin - over, 1), end), end, over > 0};
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // What a model is asked in the CORE suite, as text and as tokens.
 //
-// Source: nanochat's core_eval; its behaviour is copied to the byte, as its figures are compared.
+// Source: nanochat's core_eval; its behaviour is copied to the byte, as its figures are compared,
+// but for two things: prompts longer than the context lose their beginning, where its own model
+// takes them whole; and where a token reaches over the border between question and answer, which it
+// refuses.
 #pragma once
 
 #include <cstdint>

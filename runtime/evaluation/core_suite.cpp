@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/base/error.h"
 #include "runtime/evaluation/core_prompts.h"
 #include "runtime/evaluation/python_random.h"
 
@@ -100,6 +101,10 @@ CoreTaskResult run_core_task(const CoreTask& task, Model& model, const Tokenizer
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<CoreQuestion> questions = read_core_questions(task);
   const std::vector<uint32_t> order = asking_order(questions.size(), options.max_per_task);
+  if (task.shots >= std::ssize(order)) {
+    throw usage_error(task.label, " shows ", task.shots, " other questions with each, and ",
+                      order.size(), " are asked: ask more of a task (--max-per-task)");
+  }
   std::vector<size_t> mine;
   std::vector<ScoreItem> items;
   for (auto i = static_cast<size_t>(world.rank()); i < order.size();

@@ -2,7 +2,8 @@
 //
 //   {"id": 1, "type": "loglikelihood", "context": "Rome is in", "continuation": " Italy"}
 //   {"id": "b", "type": "loglikelihood_rolling", "text": "A whole text."}
-//   {"id": 3, "type": "generate_until", "context": "Q: 1 + 1\nA:", "until": ["\n"], "max_tokens": 8}
+//   {"id": 3, "type": "generate_until", "context": "Q: 1 + 1\nA:", "until": ["\n"], "max_tokens":
+//   8}
 //
 // Source: lm_eval.api.model.LM and models/huggingface.py of lm-evaluation-harness 0.4.
 #pragma once
@@ -27,8 +28,8 @@ struct Request {
 };
 
 // Reads all of them. Other keys are passed over, and so are empty lines. Throws Error (data) that
-// names file and line: no JSON in UTF-8, no such type, a field that is missing or of the wrong type,
-// an id twice, a continuation that is empty, a line of more than 16 MiB.
+// names file and line: no JSON in UTF-8, no such type, a field that is missing or of the wrong
+// type, an id twice, a continuation that is empty, a line of more than 16 MiB.
 std::vector<Request> read_requests(const std::string& path);
 
 }  // namespace anabranch

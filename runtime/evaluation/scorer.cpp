@@ -117,12 +117,12 @@ ScoreItem Scorer::cut(const ScoreItem& item) {
                        "context has ", model_.context());
     }
     text.tokens.resize(static_cast<size_t>(text.end));
+    counts_.truncated += text.cut || over > 0 ? 1 : 0;
     counts_.tokens += text.end - std::max<int64_t>(over, 0);
     if (over <= 0) continue;
     text.tokens.erase(text.tokens.begin(), text.tokens.begin() + over);
     text.begin -= over;
     text.end -= over;
-    ++counts_.truncated;
   }
   return all;
 }

@@ -15,6 +15,7 @@ namespace anabranch {
 struct ScoredText {
   std::vector<int32_t> tokens;
   int64_t begin = 1, end = 1;
+  bool cut = false;  // it has lost its beginning already
 };
 
 // Sequences that are compared, such as one question with each of its answers. What they begin with

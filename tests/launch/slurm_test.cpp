@@ -113,7 +113,7 @@ TEST_F(Slurm, PreemptedDuringASave) {
 TEST_F(Slurm, ASaveThatLastsTooLongCostsTheJobNotItsPlace) {
   bring_up(1);
   auto environment = pretend("run", "slow 10\n0 20\n");
-  environment.push_back(join("SLURM_JOB_END_TIME=", std::time(nullptr) + 40));
+  environment.push_back(join("SLURM_JOB_END_TIME=", std::time(nullptr) + 50));
   const std::string job = submit("train.sbatch", environment, {}, {"run.yaml"});
   ASSERT_TRUE(test::soon([&] { return fs::exists(path("run/waiting")); }, 30)) << everything(job);
   on_cluster({"scancel", "--batch", "--signal=USR1", job});

@@ -101,8 +101,11 @@ TEST_F(Answers, ALoglikelihoodIsThatOfTheContinuation) {
     int64_t begin;
   } cases[] = {
       {"ad", "ef", bytes("adef"), 2},
-      {"ad \t", "ef", bytes("ad \tef"), 2},         // white space moves over
-      {"ad\xc2\xa0", "e", bytes("ad\xc2\xa0" "e"), 2},  // of any kind
+      {"ad \t", "ef", bytes("ad \tef"), 2},  // white space moves over
+      {"ad\xc2\xa0", "e",
+       bytes("ad\xc2\xa0"
+             "e"),
+       2},  // of any kind
       {"", "ad", {kBegin, 'a', 'd'}, 1},
       {"  ", "ad", {kBegin, ' ', ' ', 'a', 'd'}, 1},
       {"ab", "cd", {'a', 'b', 'd'}, 2},  // "bc" lies over the border
@@ -110,6 +113,7 @@ TEST_F(Answers, ALoglikelihoodIsThatOfTheContinuation) {
       {"b", "c", {kBegin, kPair}, 1},
       {std::string(30, 'x') + "yz", "ad", bytes(std::string(21, 'x') + "yzad"), 23},
   };
+
   std::vector<Request> requests;
   for (const auto& each : cases) requests.push_back(pair(each.context, each.continuation));
   const std::vector<Answer> answers = answer(requests);
@@ -191,15 +195,18 @@ class AnswerFiles : public Answers {
   AnswerFiles() {
     std::string lines;
     for (int i = 0; i < 24; ++i) {
-      const json each = i % 4 < 2    ? json{{"id", i}, {"type", "loglikelihood"},
-                                            {"context", "ad" + std::to_string(i / 4)},
-                                            {"continuation", i % 2 != 0 ? "ef" : " ghi"}}
+      const json each = i % 4 < 2    ? json{{"id", i},
+                                         {"type", "loglikelihood"},
+                                         {"context", "ad" + std::to_string(i / 4)},
+                                         {"continuation", i % 2 != 0 ? "ef" : " ghi"}}
                         : i % 4 == 2 ? json{{"id", "r" + std::to_string(i)},
                                             {"type", "loglikelihood_rolling"},
                                             {"text", std::string(static_cast<size_t>(i * 2), 'm')}}
-                                     : json{{"id", i}, {"type", "generate_until"},
+                                     : json{{"id", i},
+                                            {"type", "generate_until"},
                                             {"context", "xy" + std::to_string(i)},
-                                            {"until", {"\n"}}, {"max_tokens", 3}};
+                                            {"until", {"\n"}},
+                                            {"max_tokens", 3}};
       lines += each.dump() + "\n";
     }
     test::spill(folder_.path("in.jsonl"), lines);
@@ -211,9 +218,8 @@ class AnswerFiles : public Answers {
     options.part_bytes = 300;
     run_on_threads(ranks, [&](Group& world) {
       const auto model = model_of(seed);
-      const AnswerFileCounts mine =
-          answer_file(folder_.path("in.jsonl"), folder_.path(out), *model, tokenizer_,
-                      join("model ", seed), world, options);
+      const AnswerFileCounts mine = answer_file(folder_.path("in.jsonl"), folder_.path(out), *model,
+                                                tokenizer_, join("model ", seed), world, options);
       if (world.rank() == 0) counts = mine;
     });
     return counts;
@@ -263,7 +269,8 @@ TEST_F(AnswerFiles, AnAttemptGoesOnWhereOneWasKilled) {
                              whole.size() / 2, whole.size() - 1, whole.size()}) {
     test::spill(folder_.path("cut"), whole.substr(0, bytes));
     const AnswerFileCounts counts = run("cut", 2);
-    EXPECT_EQ(counts.kept, std::count(whole.begin(), whole.begin() + static_cast<int64_t>(bytes), '\n'));
+    EXPECT_EQ(counts.kept,
+              std::count(whole.begin(), whole.begin() + static_cast<int64_t>(bytes), '\n'));
     EXPECT_EQ(lines("cut").size(), 24U) << bytes;
     if (bytes == whole.size()) {
       EXPECT_EQ(text("cut"), whole);
@@ -288,7 +295,8 @@ TEST_F(AnswerFiles, OthersAnswersAreRefusedAndLeft) {
 }
 
 TEST_F(AnswerFiles, HostileRequestsAreNamed) {
-  const std::string good = R"({"id": 1, "type": "loglikelihood", "context": "a", "continuation": "b"})";
+  const std::string good =
+      R"({"id": 1, "type": "loglikelihood", "context": "a", "continuation": "b"})";
   const std::string more = R"({"id": 2, "type": "generate_until", "context": "a", "until": )";
   const std::pair<std::string, std::string> cases[] = {
       {"{", "no JSON object in UTF-8"},

@@ -15,6 +15,7 @@
 #include "parallel/comm/group.h"
 #include "runtime/evaluation/core_prompts.h"
 #include "runtime/models/gpt2.h"
+#include "tests/data/folder.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -212,6 +213,21 @@ TEST_P(CoreSuite, RanksShareTheWork) {
         EXPECT_NEAR(result.answers[i].scores[c], alone.answers[i].scores[c], 1e-5);
       }
     }
+  });
+}
+
+TEST_P(CoreSuite, TellsHowManyPromptsLostTheirBeginning) {
+  task_.shots = 10;
+  const auto model = untrained();
+  run_on_threads(1, [&](Group& world) {
+    const CoreOptions options{.max_per_task = 11, .scorer = {}};
+    const CoreTaskResult result = run_core_task(task_, *model, tokenizer_, world, options);
+    const int64_t prompts = GetParam() == CoreTaskType::kLanguageModeling ? 11 : 44;
+    EXPECT_EQ(result.counts.truncated, prompts);
+    EXPECT_LE(result.counts.tokens, prompts * model->context());
+    test::expect_error(Fault::kUsage, {"made shows 10 other questions", "--max-per-task"}, [&] {
+      (void)run_core_task(task_, *model, tokenizer_, world, {.max_per_task = 10, .scorer = {}});
+    });
   });
 }
 
