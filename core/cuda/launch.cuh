@@ -82,14 +82,14 @@ void launch(const Grid& grid, cudaStream_t stream, Arguments... arguments) {
 }
 
 // A variable of the block, of type T. Two of one type in one kernel are told apart by a tag:
-// shared<float[32], struct First>(). Aligned for accesses of 16 bytes.
+// shared<float[32], struct First>().
 template <class T, class Tag = void>
 __device__ __forceinline__ T& shared() {
 #ifdef AB_CUDA_SIM
   static const char key = 0;
   return *static_cast<T*>(cuda_sim::static_shared(&key, sizeof(T)));
 #else
-  __shared__ __align__(16) T variable;
+  __shared__ T variable;
   return variable;
 #endif
 }
