@@ -16,11 +16,11 @@ struct ValidationOptions {
   int64_t stride = 0;                 // from one window to the next, 1 to T; 0: T
 };
 
-// Windows of T tokens, each `stride` after the one before, shared out over ranks. The first predicts
-// all its targets, any other those that the one before did not reach, so that every token is
-// predicted once, given T - stride tokens at least where there are as many; all else has targets of
-// -1. Every rank has the same number of batches. The targets and their number are the same for any
-// number of ranks.
+// Windows of T tokens, each `stride` after the one before, shared out over ranks. The first
+// predicts all its targets, any other those that the one before did not reach, so that every token
+// is predicted once, given T - stride tokens at least where there are as many; all else has targets
+// of -1. Every rank has the same number of batches. The targets and their number are the same for
+// any number of ranks.
 class Validation {
  public:
   // `source` must outlive this. Throws data_error if it has no validation tokens, or is asked for
