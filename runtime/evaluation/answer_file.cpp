@@ -177,6 +177,7 @@ AnswerFileCounts answer_file(const std::string& requests_path, const std::string
                              const Tokenizer& tokenizer, const std::string& model_name,
                              Group& world, const AnswerFileOptions& options,
                              const std::function<void(size_t done, size_t all)>& progress) {
+  check_causal(model);
   const std::vector<Request> requests = read_requests(requests_path);
   Answerer answerer(model, tokenizer, options.answers);
   std::vector<std::string> marks;

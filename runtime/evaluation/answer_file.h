@@ -35,9 +35,9 @@ struct AnswerFileCounts {
 //   model_name  what tells the model from others: some text of its checkpoint
 //   progress    told how many requests are answered
 //
-// Throws Error (data) as read_requests() and Answerer do, before anything is written, and if a line
-// of `out` answers none of these requests of this model; (I/O) if `out` cannot be written or is
-// being written by another process.
+// Throws Error (config) as check_causal() does; (data) as read_requests() and Answerer do, before
+// anything is written, and if a line of `out` answers none of these requests of this model; (I/O)
+// if `out` cannot be written or is being written by another process.
 AnswerFileCounts answer_file(const std::string& requests, const std::string& out, Model& model,
                              const Tokenizer& tokenizer, const std::string& model_name,
                              Group& world, const AnswerFileOptions& options,

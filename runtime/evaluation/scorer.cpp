@@ -86,6 +86,12 @@ std::vector<bool> likeliest_of(const Head& head, const Tensor& x,
 
 }  // namespace
 
+void check_causal(const Model& model) {
+  if (model.has_causal_mode()) return;
+  throw config_error("the model sees what comes later and has no causal mode, so there is no ",
+                     "likelihood of a text given what comes before alone");
+}
+
 double TextScore::mean() const {
   return tokens > 0 ? nats / static_cast<double>(tokens) : std::numeric_limits<double>::quiet_NaN();
 }
@@ -203,6 +209,7 @@ void Scorer::score(const Batch& batch) {
 
 std::vector<std::vector<TextScore>> Scorer::score(std::span<const ScoreItem> items,
                                                   const std::function<void(size_t)>& progress) {
+  check_causal(model_);
   std::vector<std::vector<TextScore>> scores;
   std::vector<ScoreItem> all;
   std::vector<int64_t> shared;

@@ -46,6 +46,9 @@ struct ScorerCounts {
   int64_t truncated = 0;  // sequences that lost their beginning
 };
 
+// Throws Error (config) if the model gives no token a likelihood by what comes before it alone.
+void check_causal(const Model& model);
+
 // Scores items on one device. A sequence of more tokens than the model's context and one, its last,
 // loses its beginning; what is scored of it must remain.
 class Scorer {
@@ -58,8 +61,8 @@ class Scorer {
   //
   //   progress  told how many items are done; may be empty
   //
-  // Throws Error (data) if a token is none of the model's, or what is scored does not lie in its
-  // sequence or does not fit the context.
+  // Throws Error (config) as check_causal() does, (data) if a token is none of the model's, or what
+  // is scored does not lie in its sequence or does not fit the context.
   std::vector<std::vector<TextScore>> score(std::span<const ScoreItem> items,
                                             const std::function<void(size_t)>& progress = {});
 
