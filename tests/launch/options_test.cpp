@@ -110,7 +110,7 @@ TEST_F(OptionsTest, MessagesSayWhatIsAccepted) {
               StartsWith("--seed: found more than one value; expected one\n"));
   EXPECT_THAT(refused("generate r --json=maybe"),
               StartsWith("--json: found \"maybe\"; expected no value\n"));
-  EXPECT_EQ(refused("eval x --suite glue"), "--suite: found glue; expected perplexity\n");
+  EXPECT_EQ(refused("eval x --suite glue"), "--suite: found glue; expected perplexity or core\n");
 }
 
 TEST_F(OptionsTest, HelpShowsDefaults) {
