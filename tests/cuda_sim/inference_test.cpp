@@ -64,6 +64,19 @@ void select(Config& c) {
   c.model.ffn_width = 0;
 }
 
+void pipeline(Config& c) {
+  streams<GateVariant::kContextAware>(c);
+  c.model.cmollm.mode = StreamMode::kPipeline;
+  c.model.cmollm.streams = 2;
+  c.model.cmollm.span = 1;
+}
+
+template <void (*kSet)(Config&)>
+void masked(Config& c) {
+  kSet(c);
+  c.data.document_mask = true;
+}
+
 const Family kFamilies[] = {
     {"gpt2", [](Config& c) { c.model.gpt2.dropout = 0.1; }},
     {"gpt2_masked", [](Config& c) { c.data.document_mask = true; }},
@@ -85,25 +98,9 @@ const Family kFamilies[] = {
        streams<GateVariant::kSimple>(c);
        c.model.cmollm.mix = MixPoint::kPost;
      }},
-    {"cmollm_pipeline",
-     [](Config& c) {
-       streams<GateVariant::kAdaptive>(c);
-       c.model.cmollm.mode = StreamMode::kPipeline;
-       c.model.cmollm.streams = 2;
-       c.model.cmollm.span = 1;
-     }},
-    {"cmollm_masked",
-     [](Config& c) {
-       streams<GateVariant::kAdaptive>(c);
-       c.data.document_mask = true;
-     }},
-    {"cmollm_pipeline_masked",
-     [](Config& c) {
-       streams<GateVariant::kContextAware>(c);
-       c.data.document_mask = true;
-       c.model.cmollm.mode = StreamMode::kPipeline;
-       c.model.cmollm.streams = 2;
-     }},
+    {"cmollm_pipeline", pipeline},
+    {"cmollm_masked", masked<streams<GateVariant::kAdaptive>>},
+    {"cmollm_pipeline_masked", masked<pipeline>},
     {"parascale",
      [](Config& c) {
        c.model.type = ModelType::kParascale;
