@@ -52,7 +52,8 @@ void stand_for(int descriptor, int stream) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  std::signal(SIGPIPE, SIG_DFL);
+  // A shell that starts programs in the background has them ignore INT, and so would the child.
+  for (const int signal : {SIGPIPE, SIGINT, SIGQUIT}) std::signal(signal, SIG_DFL);
   if (setup.lock != nullptr) setup.lock->let_children_inherit();
   stand_for(in, STDIN_FILENO);
   if (out >= 0) stand_for(out, STDOUT_FILENO);

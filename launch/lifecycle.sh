@@ -110,7 +110,7 @@ supervise() {
   [ -z "$wish" ] || kill -USR1 "$child" 2> /dev/null  # it came before there was a child
   while [ -n "$interrupted" ]; do
     interrupted=
-    wait "$child"
+    wait -f "$child"  # not until it is only stopped
     result=$?
     [ -n "$interrupted" ] || child=
   done

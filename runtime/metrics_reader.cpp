@@ -99,13 +99,13 @@ StepReport step_of(Fields& line, int64_t total_steps) {
   r.step = line.count(Metric::kStep);
   r.total_steps = total_steps;
   r.logged = true;
-  r.tokens = line.count(Metric::kTokens);
+  if (line.has(spec_of(Metric::kTokens).name)) r.tokens = line.count(Metric::kTokens);
   r.loss = line.number(Metric::kLoss);
   r.learning_rate = line.number(Metric::kLearningRate);
   r.grad_norm = line.number(Metric::kGradientNorm);
   r.seconds = line.number(Metric::kStepSeconds);
   r.tokens_per_second = line.number(Metric::kTokensPerSecond);
-  r.flops_per_second = line.number(Metric::kFlopPerSecond);
+  r.flops_per_second = line.number(Metric::kFlopPerSecond, 0);
   r.mfu = line.number(Metric::kMfu, -1);
   r.skipped = line.text("skipped", "");
   r.compute_seconds.median = line.statistic(Metric::kComputeSeconds, "median");

@@ -93,7 +93,17 @@ Choices choose(const ChooseRule& rule, const SweepRecord& pilot,
                        " yet: run it to its end", faults);
   }
   Choices choices;
-  for (const auto& [labels, candidates] : groups) choices[labels] = best_of(candidates);
+  for (const auto& [labels, candidates] : groups) {
+    const auto stopped = [](const auto& each) { return each.second.stopped; };
+    if (std::all_of(candidates.begin(), candidates.end(), stopped)) {
+      std::string group;
+      for (const std::string& label : labels) group += " " + label;
+      throw config_error(rule.where, ": ", rule.key, " cannot be chosen for", group,
+                         ": the pilot's own stop_early ended all its runs there; compare them ",
+                         "among themselves, by its `per`");
+    }
+    choices[labels] = best_of(candidates);
+  }
   return choices;
 }
 

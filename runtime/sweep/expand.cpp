@@ -1,8 +1,10 @@
 #include "runtime/sweep/expand.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
@@ -18,6 +20,9 @@ namespace anabranch {
 
 namespace {
 
+// What lies in a sweep's directory beside those of its runs.
+constexpr std::array<std::string_view, 6> kOwnFiles{"arrays", "claims",     "configs",
+                                                    "lock",   "sweep.json", "targets"};
 constexpr size_t kLongestId = 150;  // a file's name with what is added
 
 // Where among the points each id is.
@@ -109,6 +114,10 @@ void check_ids(const std::vector<SweepDraft>& drafts) {
     if (draft.id.size() > kLongestId) {
       throw config_error(draft.group->where, ": the id ", quote(draft.id.substr(0, 40)),
                          "... is longer than ", kLongestId, " bytes: give a shorter name");
+    }
+    if (std::ranges::find(kOwnFiles, draft.id) != kOwnFiles.end()) {
+      throw config_error(draft.group->where, ": the id ", draft.id, " is that of a file which the ",
+                         "sweep's directory has for itself: give another name");
     }
     const auto [twin, is_new] = seen.emplace(draft.id, draft.group->where);
     if (is_new) continue;

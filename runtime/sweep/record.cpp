@@ -46,6 +46,10 @@ RecordedPoint point_of(const Json& entry) {
   entry.at("context").get_to(point.context);
   entry.at("steps").get_to(point.steps);
   entry.at("batch_tokens").get_to(point.batch_tokens);
+  if (point.steps < 0 || point.batch_tokens < 1) {
+    throw data_error("point ", point.id, " has ", point.steps, " steps of ", point.batch_tokens,
+                     " tokens");
+  }
   entry.at("parameters").get_to(point.cost.parameters);
   entry.at("non_embedding_parameters").get_to(point.cost.non_embedding_parameters);
   entry.at("linear_macs").get_to(point.cost.linear_macs);
@@ -160,7 +164,7 @@ SweepRecord read_record(const std::string& folder) {
     return record_from(Json::parse(in));
   } catch (const Json::exception& failure) {
     throw data_error(path, " is no record of a sweep: ", failure.what(),
-                     "; submit the sweep again, which writes it anew");
+                     "; remove it and submit the sweep again, which writes it anew");
   }
 }
 

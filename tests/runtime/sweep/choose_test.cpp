@@ -147,6 +147,10 @@ TEST_F(Choosing, WhatThePilotStoppedIsOut) {
     write("runs/pilot/" + std::string(id) + "/" + kStoppedEarly, "{}");
   }
   EXPECT_EQ(expand(rule_).points[2].config.optim.lr, 1e-3);
+  for (const char* id : {"m-1e-4-s1", "m-1e-3-s1"}) {
+    write("runs/pilot/" + std::string(id) + "/" + kStoppedEarly, "{}");
+  }
+  EXPECT_THAT(expand(rule_).unchosen, HasSubstr("cannot be chosen for m: the pilot's own stop"));
 }
 
 TEST_F(Choosing, RefusesWhatItCannotChoose) {

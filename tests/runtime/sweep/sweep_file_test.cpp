@@ -130,6 +130,8 @@ TEST_F(SweepFiles, WhatWouldSilentlyDoSomethingElseIsRefused) {
             "s.yaml:5: this rule holds for no point of s: correct it, or leave it out");
   EXPECT_THAT(refusal("grid: {size: [" + std::string(200, 'q') + "]}\n"),
               HasSubstr("is longer than 150 bytes: give a shorter name"));
+  EXPECT_THAT(refusal("grid: {size: [configs]}\nname: \"{size}\"\n"),
+              HasSubstr("which the sweep's directory has for itself"));
   EXPECT_EQ(refusal("grid: {size: [a]}\nskip: [{size: a}]\n"),
             "s.yaml:1: no points of s are left: loosen its skip or when");
   EXPECT_EQ(refusal("set: {optim.lr: 1}\ngrid:\n  optim.lr: [1, 2]\n"),
