@@ -184,7 +184,7 @@ ScalingLaw fit_scaling_law(const std::vector<SizedLoss>& runs) {
     law.refused = "losses do not fall with size";
   } else if (law.exponent.value < kLeastExponent * 1.01) {
     law.refused = law.has_floor ? "losses fall no faster at small sizes than at large ones"
-                                : "losses hardly fall with size";
+                                : "losses do not fall with size, or hardly";
   } else if (law.exponent.value > kLargestExponent * 0.99) {
     law.refused = "losses stop falling after the smallest size";
   }
