@@ -65,7 +65,7 @@ void import_and_say(const ImportOptions& options) {
 
 }  // namespace
 
-void add_export(CLI::App& checkpoint) {
+void add_checkpoint_export(CLI::App& checkpoint) {
   auto wish = std::make_shared<ExportWish>();
   ExportOptions& options = wish->options;
   CLI::App* sub = checkpoint.add_subcommand("export", "safetensors, for other programs");
@@ -87,7 +87,7 @@ void add_export(CLI::App& checkpoint) {
   sub->callback([wish] { run_alone([&] { export_and_say(*wish); }); });
 }
 
-void add_import(CLI::App& checkpoint) {
+void add_checkpoint_import(CLI::App& checkpoint) {
   auto options = std::make_shared<ImportOptions>();
   CLI::App* sub =
       checkpoint.add_subcommand("import", "a model from elsewhere, as a run to go on from");

@@ -7,7 +7,7 @@ class App;
 
 namespace anabranch {
 
-void add_export(CLI::App& checkpoint);
-void add_import(CLI::App& checkpoint);
+void add_checkpoint_export(CLI::App& checkpoint);
+void add_checkpoint_import(CLI::App& checkpoint);
 
 }  // namespace anabranch

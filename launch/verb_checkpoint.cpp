@@ -121,8 +121,8 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
     run_alone([&] { exit_code = verify(*wish); });
   });
 
-  add_export(*verb);
-  add_import(*verb);
+  add_checkpoint_export(*verb);
+  add_checkpoint_import(*verb);
 }
 
 }  // namespace anabranch
