@@ -77,7 +77,7 @@ attempts_so_far() { grep -c '^{"event":"begin","job":"'"$job"'",' "$run/attempts
 # shellcheck disable=SC2059  # a format is what it takes
 record() { printf "$1\n" "${@:2}" >> "$run/attempts.jsonl"; }
 
-# What follows from an exit code: sets `then` and `why`. The one place that says so.
+# What follows from an exit code: sets `next` and `why`. The one place that says so.
 judge() {
   case $1 in
     0) next="done" why="the run is complete" ;;
