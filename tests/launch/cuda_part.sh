@@ -47,10 +47,6 @@ run env LD_LIBRARY_PATH="$temp/driver" "$program" doctor --dir "$temp"
 grep -q ', with CUDA' <<<"$out" || fault "with a driver the part with CUDA is not loaded: $out$err"
 grep -q 'gpus: none: CUDA finds no GPU: cudaError' <<<"$out" || fault "no reason why there is no GPU: $out"
 grep -qE 'metrics port: .*(is free|in use)' <<<"$out" || fault "with CUDA loaded the metrics' server does not start: $out"
-run env LD_LIBRARY_PATH="$temp/driver" ANABRANCH_DEVICE=cuda "$program" bench step \
-  "$(dirname "$0")/../../configs/gpt2-2core.yaml"
-[ "$code" = 78 ] && grep -q 'ANABRANCH_DEVICE is cuda, but CUDA finds no GPU' <<<"$err" ||
-  fault "ANABRANCH_DEVICE=cuda without a GPU ended $code: $err"
 run env LD_LIBRARY_PATH="$temp/driver" "$program" config keys
 [ "$code" = 0 ] && [ "$err" = "" ] || fault "config keys with a driver: $code $err"
 
