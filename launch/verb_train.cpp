@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 #include <limits>
+#include <malloc.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -191,6 +192,13 @@ std::map<std::string, std::string> facts_of(const Config& config, const RankProc
           {"device", process.devices().hardware()}};
 }
 
+// Threads come and go, one a save, beside those of the endpoint; else each would find a heap of its
+// own, and fill it. What is large comes from the pool.
+void share_heaps() {
+  constexpr int kHeaps = 2;
+  mallopt(M_ARENA_MAX, kHeaps);
+}
+
 int run(const TrainWish& wish, StopRequest& stop, RankProcess& process) {
   Config config = config_of(wish);
   check_ranks(config, process.world().size());
@@ -261,6 +269,7 @@ void add_train(CLI::App& app, int& exit_code) {
            "auto: from the newest checkpoint if there is one");
   verb->add_option("--profile", wish->profile, "FIRST:LAST steps to write a Chrome trace of");
   verb->callback([wish, &exit_code] {
+    share_heaps();  // before there are threads
     StopRequest stop;
     const StopSignals signals(stop);  // before MPI and its threads: a wish while it starts is kept
     exit_code = run_rank([&](RankProcess& process) { return run(*wish, stop, process); });

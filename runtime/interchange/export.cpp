@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,6 @@
 #include "data/hdf5/raw_file.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/interchange/hf_gpt2.h"
-#include "runtime/interchange/json_file.h"
 #include "runtime/interchange/replay_files.h"
 #include "runtime/interchange/safetensors.h"
 #include "runtime/interchange/staged_folder.h"
@@ -104,23 +104,26 @@ std::vector<StateItem> tensors_of(Model& model, const std::vector<ExportName>& n
   return items;
 }
 
-// Whether a folder holds what an export wrote, and nothing else.
-bool is_export(const fs::path& folder) {
+// What a folder holds that no export wrote; empty: nothing.
+std::string foreign_file(const fs::path& folder) {
   for (const auto& item : fs::directory_iterator(folder)) {
     const std::string name = item.path().filename().string();
-    if (std::ranges::find(kExportFiles, name) == kExportFiles.end()) return false;
+    if (std::ranges::find(kExportFiles, name) == kExportFiles.end()) return name;
   }
-  if (!fs::exists(folder / "config.json")) return false;
-  const std::string text = read_json_object((folder / "config.json").string());
-  return nlohmann::json::parse(text).contains("anabranch");
+  if (fs::is_empty(folder)) return "";
+  std::ifstream in(folder / "config.json");
+  const auto config = nlohmann::json::parse(in, nullptr, false);
+  return config.is_object() && config.contains("anabranch") ? "" : "config.json";
 }
 
 // A data set, a run, or a folder of somebody's own is not overwritten; an earlier export is.
 void refuse_other_folders(const fs::path& out) {
   if (!fs::exists(out)) return;
-  if (fs::is_directory(out) && (fs::is_empty(out) || is_export(out))) return;
-  throw usage_error(out.string(), " is there already, and no export wrote all that it holds; ",
-                    "export to a folder of its own");
+  if (!fs::is_directory(out)) throw usage_error(out.string(), " is no folder; name one to make");
+  const std::string foreign = foreign_file(out);
+  if (foreign.empty()) return;
+  throw usage_error(out.string(), " already holds ", foreign,
+                    ", which no export wrote; export to a folder of its own");
 }
 
 }  // namespace
