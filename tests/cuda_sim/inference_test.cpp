@@ -20,6 +20,7 @@
 #include "runtime/loaded_model.h"
 #include "runtime/memory_need.h"
 #include "tests/cuda_sim/sim.h"
+#include "tests/runtime/small_families.h"
 #include "tests/runtime/training.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -27,6 +28,10 @@
 namespace anabranch {
 namespace {
 
+using test::pipeline;
+using test::select;
+using test::streams;
+using test::token_choice;
 using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -41,35 +46,6 @@ struct Family {
 };
 
 std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
-
-template <GateVariant kVariant>
-void streams(Config& c) {
-  c.model.type = ModelType::kCmollm;
-  c.model.cmollm.variant = kVariant;
-}
-
-void token_choice(Config& c) {
-  c.model.type = ModelType::kKappaMoe;
-  c.model.kappa.experts = 4;
-  c.model.kappa.moe_first = 1;
-}
-
-template <Selection kSelection>
-void select(Config& c) {
-  c.model.type = ModelType::kMoepMsit;
-  c.model.moep.windows = {5, 3, 7};
-  c.model.moep.expert_width = 12;
-  c.model.moep.expert_heads = 2;
-  c.model.moep.select = kSelection;
-  c.model.ffn_width = 0;
-}
-
-void pipeline(Config& c) {
-  streams<GateVariant::kContextAware>(c);
-  c.model.cmollm.mode = StreamMode::kPipeline;
-  c.model.cmollm.streams = 2;
-  c.model.cmollm.span = 1;
-}
 
 template <void (*kSet)(Config&)>
 void masked(Config& c) {
@@ -98,9 +74,9 @@ const Family kFamilies[] = {
        streams<GateVariant::kSimple>(c);
        c.model.cmollm.mix = MixPoint::kPost;
      }},
-    {"cmollm_pipeline", pipeline},
+    {"cmollm_pipeline", pipeline<GateVariant::kAdaptive>},
     {"cmollm_masked", masked<streams<GateVariant::kAdaptive>>},
-    {"cmollm_pipeline_masked", masked<pipeline>},
+    {"cmollm_pipeline_masked", masked<pipeline<GateVariant::kContextAware>>},
     {"parascale",
      [](Config& c) {
        c.model.type = ModelType::kParascale;

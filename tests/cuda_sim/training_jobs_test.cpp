@@ -8,8 +8,8 @@
 #include "runtime/bench/random_step.h"
 #include "runtime/config/validate.h"
 #include "tests/cuda_sim/sim.h"
-#include "tests/cuda_sim/training_families.h"
 #include "tests/parallel/comm/gpu_ranks.h"
+#include "tests/runtime/small_families.h"
 #include "tests/runtime/training.h"
 #include "tests/support/tolerance.h"
 

@@ -13,7 +13,7 @@
 #include "runtime/config/validate.h"
 #include "runtime/planner/plan.h"
 #include "tests/cuda_sim/sim.h"
-#include "tests/cuda_sim/training_families.h"
+#include "tests/runtime/small_families.h"
 #include "tests/support/tolerance.h"
 
 namespace anabranch {

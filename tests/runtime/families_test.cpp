@@ -4,6 +4,7 @@
 
 #include "runtime/models/registry.h"
 #include "runtime/training_state.h"
+#include "tests/runtime/small_families.h"
 #include "tests/runtime/training.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/tensors.h"
@@ -11,20 +12,17 @@
 namespace anabranch {
 namespace {
 
+using test::copies;
+using test::pipeline;
+using test::streams;
+using test::token_choice;
+using test::two_experts;
+
 struct Family {
   const char* name;
   void (*set)(Config& config);
   double heart_lr = 3e-3;  // at which it learns a batch by heart
 };
-
-void two_experts(Config& c) {
-  c.model.type = ModelType::kMoepMsit;
-  c.model.moep.windows = {5, 3};
-  c.model.moep.expert_width = 12;
-  c.model.moep.expert_heads = 2;
-  c.model.moep.capacity = 1;
-  c.model.ffn_width = 0;
-}
 
 const Family kFamilies[] = {
     {"gpt2", [](Config& c) { c.model.gpt2.dropout = 0.1; }, 1e-2},
@@ -34,37 +32,19 @@ const Family kFamilies[] = {
        c.optim.matrix = MatrixOptimizer::kAurora;
        c.optim.clip = 0;
      }},
-    {"cmollm_adaptive",
-     [](Config& c) {
-       c.model.type = ModelType::kCmollm;
-       c.model.cmollm.variant = GateVariant::kAdaptive;
-     }},
-    {"cmollm_pipeline",
-     [](Config& c) {
-       c.model.type = ModelType::kCmollm;
-       c.model.cmollm.mode = StreamMode::kPipeline;
-       c.model.cmollm.streams = 2;
-       c.model.cmollm.span = 1;
-     }},
-    {"parascale",
-     [](Config& c) {
-       c.model.type = ModelType::kParascale;
-       c.model.parascale = {2, 3, 0.01};
-     }},
+    {"cmollm_adaptive", streams<GateVariant::kAdaptive>},
+    {"cmollm_pipeline", pipeline<GateVariant::kLinear>},
+    {"parascale", copies},
     {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }},
     {"kappa_moe",
      [](Config& c) {
-       c.model.type = ModelType::kKappaMoe;
-       c.model.kappa.experts = 4;
-       c.model.kappa.moe_first = 1;
+       token_choice(c);
        c.optim.weight_decay = 0;
      },
      1e-2},
     {"kappa_moe_aurora",
      [](Config& c) {
-       c.model.type = ModelType::kKappaMoe;
-       c.model.kappa.experts = 4;
-       c.model.kappa.moe_first = 1;
+       token_choice(c);
        c.optim.matrix = MatrixOptimizer::kAurora;
        c.optim.matrix_lr = 0.02;
        c.optim.clip = 0;

@@ -11,6 +11,7 @@
 #include "core/base/philox.h"
 #include "core/nn/init.h"
 #include "runtime/models/registry.h"
+#include "tests/runtime/small_families.h"
 #include "tests/runtime/training.h"
 #include "tests/support/tensors.h"
 
@@ -26,40 +27,12 @@ struct Family {
 
 const Family kFamilies[] = {
     {"gpt2", [](Config&) {}},
-    {"cmollm",
-     [](Config& c) {
-       c.model.type = ModelType::kCmollm;
-       c.model.cmollm.variant = GateVariant::kContextAware;
-     }},
-    {"cmollm_pipeline",
-     [](Config& c) {
-       c.model.type = ModelType::kCmollm;
-       c.model.cmollm.variant = GateVariant::kContextAware;
-       c.model.cmollm.mode = StreamMode::kPipeline;
-       c.model.cmollm.streams = 2;
-       c.model.cmollm.span = 1;
-     }},
-    {"parascale",
-     [](Config& c) {
-       c.model.type = ModelType::kParascale;
-       c.model.parascale = {2, 3, 0.01};
-     }},
+    {"cmollm", test::streams<GateVariant::kContextAware>},
+    {"cmollm_pipeline", test::pipeline<GateVariant::kContextAware>},
+    {"parascale", test::copies},
     {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }},
-    {"kappa_moe",
-     [](Config& c) {
-       c.model.type = ModelType::kKappaMoe;
-       c.model.kappa.experts = 4;
-       c.model.kappa.moe_first = 1;
-     }},
-    {"moep_msit",
-     [](Config& c) {
-       c.model.type = ModelType::kMoepMsit;
-       c.model.moep.windows = {5, 3};
-       c.model.moep.expert_width = 12;
-       c.model.moep.expert_heads = 2;
-       c.model.moep.select = Selection::kThreshold;
-       c.model.ffn_width = 0;
-     }},
+    {"kappa_moe", test::token_choice},
+    {"moep_msit", test::select<Selection::kThreshold>},
 };
 
 std::unique_ptr<Model> model_of(const Family& family) {

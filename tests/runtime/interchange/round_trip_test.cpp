@@ -11,6 +11,7 @@
 #include "runtime/interchange/safetensors.h"
 #include "runtime/loaded_model.h"
 #include "runtime/training_state.h"
+#include "tests/runtime/small_families.h"
 #include "tests/runtime/training.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/tensors.h"
@@ -32,38 +33,20 @@ const Family kFamilies[] = {
     {"gpt2", [](Config& c) { c.model.gpt2.gelu = GeluForm::kErf; }},
     {"gpt2_fp64", [](Config& c) { c.train.precision = Precision::kFp64; }},
     {"gpt2_bf16", [](Config& c) { c.train.precision = Precision::kBf16; }},
-    {"cmollm",
-     [](Config& c) {
-       c.model.type = ModelType::kCmollm;
-       c.model.cmollm.variant = GateVariant::kAdaptive;
-     }},
+    {"cmollm", test::streams<GateVariant::kAdaptive>},
     {"cmollm_pipeline",
      [](Config& c) {
        c.model.type = ModelType::kCmollm;
        c.model.cmollm.mode = StreamMode::kPipeline;
      }},
-    {"parascale",
-     [](Config& c) {
-       c.model.type = ModelType::kParascale;
-       c.model.parascale = {2, 3, 0.01};
-     }},
+    {"parascale", test::copies},
     {"altup", [](Config& c) { c.model.type = ModelType::kAltup; }},
     {"kappa_moe",
      [](Config& c) {
-       c.model.type = ModelType::kKappaMoe;
-       c.model.kappa.experts = 4;
-       c.model.kappa.moe_first = 1;
+       test::token_choice(c);
        c.optim.weight_decay = 0;
      }},
-    {"moep_msit",
-     [](Config& c) {
-       c.model.type = ModelType::kMoepMsit;
-       c.model.moep.windows = {5, 3};
-       c.model.moep.expert_width = 12;
-       c.model.moep.expert_heads = 2;
-       c.model.moep.capacity = 1;
-       c.model.ffn_width = 0;
-     }},
+    {"moep_msit", test::two_experts},
 };
 
 // The weights and buffers of a run's newest checkpoint, as bytes by name.
