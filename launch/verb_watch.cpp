@@ -127,11 +127,9 @@ std::string Watcher::oddity() const {
 }
 
 // The steps of the run, or 0 if its configuration does not tell.
-int64_t planned_steps(const std::string& run) {
+int64_t steps_of(const std::string& run) {
   try {
-    const Config config = load_config(run + "/config.yaml");
-    validate(config);
-    return plan_batch(config, 1).steps;
+    return planned_steps(run + "/config.yaml");
   } catch (const Error&) {
     return 0;
   }
@@ -140,7 +138,7 @@ int64_t planned_steps(const std::string& run) {
 // Lines on the standard output.
 void watch_lines(const WatchOptions& options) {
   Lines lines;
-  Watcher watcher(options, planned_steps(options.run), lines);
+  Watcher watcher(options, steps_of(options.run), lines);
   if (!options.json) watcher.skip_to_last(20);
   std::string oddity;
   while (true) {
@@ -158,7 +156,7 @@ void watch_lines(const WatchOptions& options) {
 // The whole terminal, until INT or TERM.
 void watch_page(const WatchOptions& options) {
   RunView view;
-  Watcher watcher(options, planned_steps(options.run), view);
+  Watcher watcher(options, steps_of(options.run), view);
   LiveScreen screen;
   while (true) {
     watcher.look();

@@ -94,6 +94,37 @@ std::vector<Spread> gpu_of(Fields& line) {
   return any ? gpu : std::vector<Spread>();
 }
 
+double number_of(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+// A number, an array by layer, or one by layer of arrays by part.
+std::vector<std::vector<double>> rows_of(const Json& value) {
+  if (!value.is_array()) return {{number_of(value)}};
+  std::vector<std::vector<double>> rows;
+  for (const Json& layer : value) {
+    std::vector<double>& row = rows.emplace_back();
+    if (!layer.is_array()) {
+      row.push_back(number_of(layer));
+      continue;
+    }
+    for (const Json& part : layer) row.push_back(number_of(part));
+  }
+  return rows;
+}
+
+MixtureReport mixture_of(const Json& line) {
+  MixtureReport report;
+  for (const auto& [name, value] : line.items()) {
+    if (name == spec_of(Metric::kStep).name) {
+      report.step = value.get<int64_t>();
+    } else if (name != "type") {
+      report.figures[name] = rows_of(value);
+    }
+  }
+  return report;
+}
+
 StepReport step_of(Fields& line, int64_t total_steps) {
   StepReport r;
   r.step = line.count(Metric::kStep);
@@ -152,7 +183,8 @@ SaveReport save_of(Fields& line) {
 
 }  // namespace
 
-bool read_report(const std::string& line, int64_t total_steps, ReportSink& sink) {
+bool read_report(const std::string& line, int64_t total_steps, ReportSink& sink,
+                 const std::function<void(MixtureReport)>& mixture) {
   const Json parsed = Json::parse(line, nullptr, false);
   if (!parsed.is_object()) return false;
   Fields fields(parsed);
@@ -170,7 +202,8 @@ bool read_report(const std::string& line, int64_t total_steps, ReportSink& sink)
     const std::string kind = fields.text("kind"), text = fields.text("text");
     if (fields.good()) sink.event(kind, text);
   } else if (type == "mixture") {
-    fields.count(Metric::kStep);  // the step's own line speaks of it
+    fields.count(Metric::kStep);
+    if (fields.good() && mixture) mixture(mixture_of(parsed));
   } else {
     return false;
   }

@@ -5,25 +5,24 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
-#include <optional>
-
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/error.h"
-#include "runtime/metrics_reader.h"
 
 namespace anabranch {
 
 namespace {
 
-using Json = nlohmann::json;
+// Where in a series a step begins.
+template <class T>
+auto at_step(std::vector<T>& series, int64_t step) {
+  return std::ranges::lower_bound(series, step, {}, &T::step);
+}
 
-// Drops what was done again from `step` on. Several lines of one step, as evaluations on several
-// sources write, stand unless an earlier step follows a later one.
+// Drops what was done again from `step` on.
 template <class T>
 void forget_from(std::vector<T>& series, int64_t step) {
-  std::erase_if(series, [step](const T& each) { return each.step >= step; });
+  series.erase(at_step(series, step), series.end());
 }
 
 class Collector final : public ReportSink {
@@ -36,11 +35,13 @@ class Collector final : public ReportSink {
   }
 
   void eval(const EvalReport& r) override {
-    // After its step's line; one of the same step again is of another source, or looks ahead.
-    std::erase_if(series_.evals, [&r](const EvalReport& other) {
-      return other.step > r.step || (other.step == r.step && other.source == r.source &&
-                                     other.looks_ahead == r.looks_ahead);
-    });
+    forget_from(series_.evals, r.step + 1);
+    // One of the same step again is of another source, or looks ahead.
+    const auto again = std::remove_if(
+        at_step(series_.evals, r.step), series_.evals.end(), [&r](const EvalReport& other) {
+          return other.source == r.source && other.looks_ahead == r.looks_ahead;
+        });
+    series_.evals.erase(again, series_.evals.end());
     series_.evals.push_back(r);
   }
 
@@ -50,6 +51,11 @@ class Collector final : public ReportSink {
   }
 
   void event(const std::string&, const std::string&) override {}
+
+  void mixture(MixtureReport r) {
+    forget_from(series_.mixture, r.step);
+    series_.mixture.push_back(std::move(r));
+  }
 
  private:
   void rewind(int64_t step) {
@@ -62,49 +68,30 @@ class Collector final : public ReportSink {
   RunSeries& series_;
 };
 
-double number_of(const Json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
-
-// A number, an array by layer, or one by layer of arrays by part.
-std::vector<std::vector<double>> rows_of(const Json& value) {
-  if (!value.is_array()) return {{number_of(value)}};
-  std::vector<std::vector<double>> rows;
-  for (const Json& layer : value) {
-    std::vector<double>& row = rows.emplace_back();
-    if (!layer.is_array()) {
-      row.push_back(number_of(layer));
-      continue;
-    }
-    for (const Json& part : layer) row.push_back(number_of(part));
-  }
-  return rows;
-}
-
-// What a line says if it is one of a model's own figures.
-std::optional<MixtureReport> mixture_of(const std::string& line) {
-  const Json parsed = Json::parse(line, nullptr, false);
-  if (!parsed.is_object() || parsed.value("type", Json()) != "mixture") return {};
-  MixtureReport report;
-  for (const auto& [name, value] : parsed.items()) {
-    if (name == "step") {
-      report.step = value.get<int64_t>();
-    } else if (name != "type") {
-      report.figures[name] = rows_of(value);
-    }
-  }
-  return report;
-}
-
 }  // namespace
 
 const StepReport* RunSeries::last_step() const { return steps.empty() ? nullptr : &steps.back(); }
 
-const EvalReport* RunSeries::last_eval(const std::string& source) const {
-  const auto found = std::find_if(evals.rbegin(), evals.rend(), [&source](const EvalReport& each) {
-    return !each.looks_ahead && each.source == source;
-  });
-  return found == evals.rend() ? nullptr : &*found;
+std::optional<SourceMean> RunSeries::last_eval(int64_t first, int64_t last,
+                                               bool looks_ahead) const {
+  SourceMean mean{.step = -1};
+  const auto counts = [&](const EvalReport& eval) {
+    return eval.looks_ahead == looks_ahead && eval.step >= first && eval.step <= last;
+  };
+  for (const EvalReport& eval : evals) {
+    if (counts(eval)) mean.step = std::max(mean.step, eval.step);
+  }
+  int64_t sources = 0;
+  for (const EvalReport& eval : evals) {
+    if (!counts(eval) || eval.step != mean.step) continue;
+    mean.loss += eval.loss;
+    mean.bits_per_byte += eval.bits_per_byte;
+    ++sources;
+  }
+  if (sources == 0) return {};
+  mean.loss /= static_cast<double>(sources);
+  mean.bits_per_byte /= static_cast<double>(sources);
+  return mean;
 }
 
 RunSeries read_series(const std::string& path, int64_t total_steps) {
@@ -116,12 +103,8 @@ RunSeries read_series(const std::string& path, int64_t total_steps) {
   RunSeries series;
   Collector collector(series);
   for (std::string line; std::getline(in, line) && !in.eof();) {
-    if (!read_report(line, total_steps, collector)) {
-      ++series.odd_lines;
-    } else if (std::optional<MixtureReport> report = mixture_of(line)) {
-      forget_from(series.mixture, report->step);
-      series.mixture.push_back(std::move(*report));
-    }
+    const auto mixture = [&](MixtureReport report) { collector.mixture(std::move(report)); };
+    if (!read_report(line, total_steps, collector, mixture)) ++series.odd_lines;
   }
   if (in.bad()) throw io_error("cannot read ", path, ": ", std::strerror(errno));
   return series;

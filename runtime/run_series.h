@@ -2,19 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/reports.h"
+#include "runtime/metrics_reader.h"
 
 namespace anabranch {
 
-// A model's own figures at one step, by name as in metrics.jsonl: rows by layer, columns by stream
-// or expert; one of each where a figure has none. Not-a-number where there is no figure.
-struct MixtureReport {
+// Means over the sources of what was evaluated at one step.
+struct SourceMean {
   int64_t step = 0;
-  std::map<std::string, std::vector<std::vector<double>>> figures;
+  double loss = 0, bits_per_byte = 0;
 };
 
 // Rising steps in each. What a run wrote and did again after a loss of ranks stands here once, as
@@ -29,8 +29,12 @@ struct RunSeries {
   // Null: there was none.
   [[nodiscard]] const StepReport* last_step() const;
 
-  // The last headline evaluation of a source; null: there was none.
-  [[nodiscard]] const EvalReport* last_eval(const std::string& source = "") const;
+  // At the last step, from `first` to `last`, at which the run was evaluated; nothing: at none.
+  //
+  //   looks_ahead  by what comes later too, instead of the headline figure
+  [[nodiscard]] std::optional<SourceMean> last_eval(
+      int64_t first = 0, int64_t last = std::numeric_limits<int64_t>::max(),
+      bool looks_ahead = false) const;
 };
 
 // Reads a file; a line that is still being written is left out.

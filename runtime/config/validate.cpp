@@ -166,4 +166,10 @@ std::string batch_text(const BatchPlan& plan) {
          " a rank and step";
 }
 
+int64_t planned_steps(const std::string& config_file) {
+  const Config config = load_config(config_file);
+  validate(config);
+  return plan_batch(config, 1).steps;
+}
+
 }  // namespace anabranch

@@ -14,6 +14,10 @@ void validate(const Config& config);
 // The optimizer steps of a whole run; 0 if the section does not say, or not yet (epochs).
 [[nodiscard]] int64_t planned_steps(const TrainConfig& train);
 
+// The same of a run, by the configuration that it keeps. Throws Error (config) as load_config(),
+// validate() and plan_batch() do.
+[[nodiscard]] int64_t planned_steps(const std::string& config_file);
+
 // How a step and a run are cut up, for a number of ranks.
 struct BatchPlan {
   int64_t sequences = 0;     // of one step over all ranks

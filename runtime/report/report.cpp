@@ -16,33 +16,12 @@ namespace anabranch {
 
 namespace {
 
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 double& figure_of(RunResult& result, ReportFigure figure) {
   return result.figures[static_cast<size_t>(figure)];
-}
-
-// Means over sources of the evaluations at the last evaluated step, from `step` on.
-struct FinalEval {
-  double loss = 0, bits_per_byte = 0;
-  int64_t count = 0;
-};
-
-std::optional<FinalEval> final_eval(const RunSeries& series, int64_t step, bool looks_ahead) {
-  FinalEval mean;
-  for (const EvalReport& eval : series.evals) {
-    if (eval.looks_ahead == looks_ahead) step = std::max(step, eval.step);
-  }
-  for (const EvalReport& eval : series.evals) {
-    if (eval.looks_ahead != looks_ahead || eval.step != step) continue;
-    mean.loss += eval.loss;
-    mean.bits_per_byte += eval.bits_per_byte;
-    ++mean.count;
-  }
-  if (mean.count == 0) return {};
-  mean.loss /= static_cast<double>(mean.count);
-  mean.bits_per_byte /= static_cast<double>(mean.count);
-  return mean;
 }
 
 double median_speed(const std::vector<StepReport>& steps) {
@@ -56,11 +35,11 @@ double median_speed(const std::vector<StepReport>& steps) {
   return speeds.size() % 2 != 0 ? speeds[middle] : (speeds[middle - 1] + speeds[middle]) / 2;
 }
 
-void set_figures(RunResult& result, const RecordedPoint& point, const FinalEval& last) {
+void set_figures(RunResult& result, const RecordedPoint& point, const SourceMean& last) {
   figure_of(result, ReportFigure::kValidationLoss) = last.loss;
   figure_of(result, ReportFigure::kPerplexity) = std::exp(last.loss);
   figure_of(result, ReportFigure::kBitsPerByte) = last.bits_per_byte;
-  if (const auto ahead = final_eval(result.series, point.steps, true)) {
+  if (const auto ahead = result.series.last_eval(point.steps, kForever, true)) {
     figure_of(result, ReportFigure::kLookingAhead) = ahead->loss;
   }
   if (result.series.steps.empty()) return;
@@ -91,10 +70,10 @@ RunResult result_of(const std::string& folder, const SweepRun& run, const Record
   if (std::filesystem::is_regular_file(metrics)) {
     result.series = read_series(metrics.string(), point.steps);
   }
-  const std::optional<FinalEval> last = final_eval(result.series, point.steps, false);
+  const std::optional<SourceMean> last = result.series.last_eval(point.steps);
   if (!last) {
     result.left_out = unfinished(state, point.steps);
-    if (final_eval(result.series, point.steps, true)) {
+    if (result.series.last_eval(point.steps, kForever, true)) {
       result.left_out += "; the loss it has looks ahead";
     }
   } else if (!std::isfinite(last->loss)) {

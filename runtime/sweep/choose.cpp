@@ -118,7 +118,7 @@ Choices choose_from(const ChooseRule& rule, const std::string& folder) {
     int64_t& steps = pilot.points[run.point].steps;  // of a run of epochs, its own file knows
     const fs::path config = directory / "config.yaml";
     if (steps == 0 && fs::exists(config, ignored)) {
-      steps = planned_steps(load_config(config.string()).train);
+      steps = planned_steps(config.string());
     }
     const fs::path metrics = directory / "metrics.jsonl";
     if (fs::exists(metrics, ignored)) so_far.series = read_series(metrics.string());

@@ -173,9 +173,7 @@ int64_t planned_by_config(const fs::path& run, std::string& damage) {
   const fs::path file = run / "config.yaml";
   if (!fs::exists(file)) return 0;
   try {
-    const Config config = load_config(file.string());
-    validate(config);
-    return plan_batch(config, 1).steps;
+    return planned_steps(file.string());
   } catch (const Error& error) {
     note(damage, join("config.yaml cannot be read: ", excerpt(error.what(), 200)));
     return 0;

@@ -72,7 +72,8 @@ TEST_F(RunSeriesTest, ReadsWhatARunWrites) {
   EXPECT_EQ(series.last_step()->flops_per_second, 3e9);
   ASSERT_EQ(series.evals.size(), 2U);
   EXPECT_EQ(series.last_eval()->loss, 5.25);
-  EXPECT_EQ(series.last_eval("books"), nullptr);
+  EXPECT_EQ(series.last_eval(0, 9, true)->loss, 4.0);
+  EXPECT_FALSE(series.last_eval(2).has_value());
   ASSERT_EQ(series.saves.size(), 1U);
   EXPECT_EQ(series.saves[0].bytes, 7);
   ASSERT_EQ(series.mixture.size(), 1U);
