@@ -29,10 +29,11 @@ std::vector<std::string> environment_with(
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string entry = *each;
     bool replaced = false;
-    for (const auto& [name, value] : more) replaced = replaced || entry.starts_with(name + "=");
+    for (const auto& [name, value] : more)
+      replaced = replaced || entry.starts_with(join(name, "="));
     if (!replaced) all.push_back(entry);
   }
-  for (const auto& [name, value] : more) all.push_back(name + "=" + value);
+  for (const auto& [name, value] : more) all.push_back(join(name, "=", value));
   return all;
 }
 

@@ -32,7 +32,6 @@ void add_plan(CLI::App& app);
 void add_score(CLI::App& app, int& exit_code);
 void add_shard(CLI::App& app);
 void add_sweep(CLI::App& app, int& exit_code);
-void add_sweep_report(CLI::App& sweep);
 void add_tokenizer(CLI::App& app);
 void add_toy(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);

@@ -18,8 +18,6 @@
 
 namespace anabranch {
 
-void add_sweep_plan(CLI::App& verb);  // verb_sweep_plan.cpp
-
 namespace {
 
 struct ExpandWish {
@@ -90,21 +88,29 @@ void expand(const ExpandWish& wish) {
 
 }  // namespace
 
+void add_sweep_options(CLI::App& verb, std::string& file, SweepOptions& options) {
+  verb.add_option("FILE", file, "sweep file")->required();
+  verb.add_option("--set", options.sets, "a.b=c: overrides a key of every point")
+      ->allow_extra_args(false);
+  add_word(verb, "--scale", options.scale,
+           {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
+           "tiny: every point at a size for two cores, for trials");
+}
+
+void add_sweep_vocabulary(CLI::App& verb, SweepOptions& options) {
+  const auto store = [&options](int64_t size) { options.vocabulary = size; };
+  add_whole(verb, "--vocab", {1, 1 << 24}, "", store, "to count for, instead of the file's");
+}
+
 void add_sweep(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("sweep", "many runs from one file");
   verb->require_subcommand(1);
   auto wish = std::make_shared<ExpandWish>();
   CLI::App* sub = verb->add_subcommand(
       "expand", "lists a sweep's points with their sizes, and writes their configurations");
-  sub->add_option("FILE", wish->file, "sweep file")->required();
+  add_sweep_options(*sub, wish->file, wish->options);
   sub->add_option("--out", wish->out, "folder for one configuration of each run");
-  sub->add_option("--set", wish->options.sets, "a.b=c: overrides a key of every point")
-      ->allow_extra_args(false);
-  add_word(*sub, "--scale", wish->options.scale,
-           {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
-           "tiny: every point at a size for two cores, for trials");
-  const auto vocabulary = [wish](int64_t size) { wish->options.vocabulary = size; };
-  add_whole(*sub, "--vocab", {1, 1 << 24}, "", vocabulary, "to count for, instead of the file's");
+  add_sweep_vocabulary(*sub, wish->options);
   sub->add_flag("--json", wish->json, "machine-readable");
   sub->add_flag("--unchosen", wish->unchosen, "write them though a pilot of `choose` is not done");
   sub->callback([wish] { run_alone([&] { expand(*wish); }); });

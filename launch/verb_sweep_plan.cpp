@@ -14,6 +14,7 @@
 #include "launch/program.h"
 #include "launch/progress.h"
 #include "launch/rank_process.h"
+#include "launch/sweep_verbs.h"
 #include "runtime/config/number.h"
 #include "runtime/config/validate.h"
 #include "runtime/sweep/run_state.h"
@@ -21,8 +22,6 @@
 #include "runtime/sweep/sweep_plan.h"
 
 namespace anabranch {
-
-void add_sweep_plan(CLI::App& verb);
 
 namespace {
 
@@ -202,19 +201,13 @@ void add_sweep_plan(CLI::App& verb) {
       "ends sooner, the runs that end last get the next number at which a rank does at least 90% "
       "of "
       "what it did with the fewest. Hours are of steps alone.");
-  sub->add_option("FILE", wish->file, "sweep file")->required();
-  sub->add_option("--set", wish->options.sets, "a.b=c: overrides a key of every point")
-      ->allow_extra_args(false);
-  add_word(*sub, "--scale", wish->options.scale,
-           {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
-           "tiny: every point at a size for two cores, for trials");
+  add_sweep_options(*sub, wish->file, wish->options);
   add_whole(*sub, "--nodes", wish->cluster.nodes, {1, 1 << 17}, "hosts");
   add_whole(*sub, "--ranks-per-node", wish->cluster.ranks_per_host, {1, 1024}, "ranks of a host");
   sub->add_option("--machine", wish->machine, "YAML file: configs/machines")->required();
   const auto ranks = [wish](int64_t count) { wish->choice.ranks = static_cast<int>(count); };
   add_whole(*sub, "--ranks", {1, 1 << 20}, "", ranks, "of every run, instead of by the rule");
-  const auto vocabulary = [wish](int64_t size) { wish->options.vocabulary = size; };
-  add_whole(*sub, "--vocab", {1, 1 << 24}, "", vocabulary, "to count for, instead of the file's");
+  add_sweep_vocabulary(*sub, wish->options);
   sub->add_flag("--json", wish->json, "machine-readable");
   sub->callback([wish] { run_alone([&] { plan(*wish); }); });
 }

@@ -9,6 +9,7 @@
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
+#include "launch/sweep_verbs.h"
 #include "runtime/report/report_files.h"
 #include "runtime/report/write_report.h"
 #include "runtime/sweep/sweep_directory.h"

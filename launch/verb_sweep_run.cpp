@@ -104,12 +104,7 @@ void add_sweep_run(CLI::App& verb, int& exit_code) {
   CLI::App* sub = verb.add_subcommand(
       "run",
       "starts a sweep's runs on this machine, or submits them to SLURM; goes on where it was");
-  sub->add_option("FILE", wish->file, "sweep file")->required();
-  sub->add_option("--set", wish->options.sets, "a.b=c: overrides a key of every point")
-      ->allow_extra_args(false);
-  add_word(*sub, "--scale", wish->options.scale,
-           {{"full", SweepScale::kFull}, {"tiny", SweepScale::kTiny}},
-           "tiny: every point at a size for two cores, for trials");
+  add_sweep_options(*sub, wish->file, wish->options);
   add_whole(*sub, "--at-once", wish->at_once, {1, 1000}, "runs at a time (1; with --slurm: any)");
   add_whole(*sub, "-n", wish->ranks, {1, 4096}, "ranks of a run (1)");
   sub->add_flag("--retry", wish->retry, "failed runs too, and those stopped by hand");
