@@ -1,5 +1,6 @@
 #include "monitoring/run_history.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -18,6 +19,13 @@ RunHistory::Course course_of(const History& history, size_t figure) {
     if (std::isfinite(value)) course.points.emplace_back(point.x, value);
   }
   return course;
+}
+
+size_t place_of(Metric metric, std::string_view label) {
+  for (size_t i = 0; i < kCourses.size(); ++i) {
+    if (kCourses[i].first == metric && kCourses[i].second == label) return i;
+  }
+  AB_FAIL("the course of ", spec_of(metric).name, " ", label, " is not kept");
 }
 
 }  // namespace
@@ -47,10 +55,23 @@ void RunHistory::validation(double step, Metric metric, std::string_view source,
 }
 
 RunHistory::Course RunHistory::course(Metric metric, std::string_view label) const {
-  for (size_t i = 0; i < kCourses.size(); ++i) {
-    if (kCourses[i].first == metric && kCourses[i].second == label) return course_of(steps_, i);
+  return course_of(steps_, place_of(metric, label));
+}
+
+std::vector<RunHistory::Course> RunHistory::together(
+    std::span<const std::pair<Metric, std::string_view>> courses) const {
+  std::vector<size_t> places;
+  for (const auto& [metric, label] : courses) places.push_back(place_of(metric, label));
+  places.push_back(kCourses.size());
+  std::vector<Course> all(places.size());
+  for (const History::Point& point : steps_.points()) {
+    const auto known = [&point](size_t place) { return std::isfinite(point.figures[place]); };
+    if (!std::ranges::all_of(places, known)) continue;
+    for (size_t i = 0; i < places.size(); ++i) {
+      all[i].points.emplace_back(point.x, point.figures[places[i]]);
+    }
   }
-  AB_FAIL("the course of ", spec_of(metric).name, " ", label, " is not kept");
+  return all;
 }
 
 RunHistory::Course RunHistory::seconds() const { return course_of(steps_, kCourses.size()); }

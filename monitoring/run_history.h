@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,10 @@ class RunHistory {
   [[nodiscard]] Course course(Metric metric, std::string_view label = {}) const;
   // Seconds of a step.
   [[nodiscard]] Course seconds() const;
+  // Of steps of which all of them are known: the courses of some of kCourses and then the seconds,
+  // all by the same steps. Throws as course().
+  [[nodiscard]] std::vector<Course> together(
+      std::span<const std::pair<Metric, std::string_view>> courses) const;
   // Those that have begun, of all sources.
   [[nodiscard]] std::vector<Course> validations() const;
 

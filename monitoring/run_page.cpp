@@ -59,16 +59,15 @@ ChartSeries named(const std::string& name, const Course& course) { return {name,
 
 // Where the time of a step goes; what is none of the others is the rest.
 std::vector<ChartSeries> step_parts(const RunHistory& history) {
-  std::vector<ChartSeries> parts{
-      named("compute", history.course(Metric::kComputeSeconds, "median")),
-      named("communication", history.course(Metric::kCommunicationWaitSeconds, "median")),
-      named("data", history.course(Metric::kDataWaitSeconds, "median"))};
-  ChartSeries rest = named("rest", history.seconds());
-  size_t same = rest.points.size();
-  for (const ChartSeries& part : parts) same = std::min(same, part.points.size());
-  for (ChartSeries& part : parts) part.points.resize(same);
-  rest.points.resize(same);
-  for (size_t k = 0; k < same; ++k) {
+  constexpr std::array<std::pair<Metric, std::string_view>, 3> kParts{
+      {{Metric::kComputeSeconds, "median"},
+       {Metric::kCommunicationWaitSeconds, "median"},
+       {Metric::kDataWaitSeconds, "median"}}};
+  const std::vector<Course> courses = history.together(kParts);
+  std::vector<ChartSeries> parts{named("compute", courses[0]), named("communication", courses[1]),
+                                 named("data", courses[2])};
+  ChartSeries rest = named("rest", courses[3]);
+  for (size_t k = 0; k < rest.points.size(); ++k) {
     for (const ChartSeries& part : parts) rest.points[k].second -= part.points[k].second;
     rest.points[k].second = std::max(rest.points[k].second, 0.0);
   }

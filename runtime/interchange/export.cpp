@@ -107,7 +107,7 @@ std::vector<StateItem> tensors_of(Model& model, const std::vector<ExportName>& n
 // What a folder holds that no export wrote; empty: nothing.
 std::string foreign_file(const fs::path& folder) {
   for (const auto& item : fs::directory_iterator(folder)) {
-    const std::string name = item.path().filename().string();
+    std::string name = item.path().filename().string();
     if (std::ranges::find(kExportFiles, name) == kExportFiles.end()) return name;
   }
   if (fs::is_empty(folder)) return "";
